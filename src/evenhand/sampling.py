@@ -1,0 +1,350 @@
+r"""Draw pairs from a proposal: counts N_c with known expectations E_c.
+
+Every sampler answers with the cell of each of n draws, and knows the expected count E_c = E[N_c] of every cell.
+That is all an estimator needs: for any contrast a and utility u,
+
+    E[ sum over draws of a_c u_c / E_c ] = sum_c a_c u_c       wherever E_c > 0.                         (1)
+
+==========  ===============  =================================================================================
+sampler     E_c              how
+==========  ===============  =================================================================================
+`distinct`  min(1, kappa q)  fixed size, no cell twice, pivotal method in random order. The default:
+                             nothing is paid for twice, and large pairs are certain.
+`slices`    n q              the cumulated mass of q in a telling order is cut into n equal slices, one draw
+                             from each. With replacement; its variance is never above that of `iid`.
+`iid`       n q              n independent draws; the source paper's sampler.
+==========  ===============  =================================================================================
+
+Systematic sampling is not offered: its variance can be several times that of `iid` and cannot be estimated
+without bias.
+
+**Water-filling.** For `distinct`, kappa is such that sum_c min(1, kappa q_c) = n.
+
+**Pivotal sampling in O(n).** Lay the cells on a line, each as long as its E_c, so that the line has length n.
+The cell k_i that spans the point i (a_i before it, b_i behind it) may be taken on either side. For i = 1..n:
+F_i is drawn from the stretch (i - 1, i - a_i), where a point on the part b_{i-1} stands for the cell H_{i-1} that
+was left over; then k_i is taken with probability a_i / (1 - b_i) and F_i left over as H_i, or F_i is taken
+and k_i left over. This is the ordered pivotal method of Deville and Tille (1998) as Chauvet (2012) describes it:
+n distinct cells, E[N_c] = E_c exactly, for any order.
+
+**Covariance.** For z_i = a r / E of each draw: n/(n - 1) sum (z - mean)(z - mean)' for `iid` and, conservatively,
+`slices`; Hajek's n'/(n' - 1) sum (1 - E)(z - B)(z - B)', B weighted alike, over the n' draws with E < 1 for
+`distinct` (Hajek 1964; Deville and Tille 2005, *Variance approximation under balanced sampling*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evenhand.designs import Design
+from evenhand.errors import EvenhandError
+from evenhand.precision import in_float64, require_float64
+from evenhand.targets import Goal
+
+__all__ = [
+    "SAMPLERS",
+    "Sample",
+    "Sampler",
+    "cumulate",
+    "draw",
+    "independent",
+    "pivotal",
+    "shuffle",
+    "slice_order",
+    "sliced",
+    "slices_variance",
+    "water_fill",
+]
+
+_BELOW_ONE = 1.0 - 2.0**-53
+
+
+def cumulate(mass: jax.typing.ArrayLike) -> jax.Array:
+    """Cumulative shares of `mass`, ending at exactly 1; a cell without mass adds exactly nothing.
+
+    A parallel sum need not grow monotonically in its last digits; this one does, so that a search for u in
+    [0, 1) with ``side="right"`` can meet neither a cell without mass nor the end.
+    """
+    mass = require_float64(mass, "the mass to draw from")
+    total = jnp.where(mass > 0, jnp.cumsum(mass), 0.0)
+    total = jax.lax.cummax(total)
+    return total / total[-1]
+
+
+def independent(key: jax.Array, expected: jax.Array, n: int) -> jax.Array:
+    """n independent draws with replacement, cell c with probability E_c / sum E: int, shape (n,)."""
+    u = jax.random.uniform(key, (n,), jnp.float64)
+    return jnp.searchsorted(cumulate(expected), u, side="right")
+
+
+def sliced(key: jax.Array, expected: jax.Array, n: int) -> jax.Array:
+    """One draw from each of n equal slices of the mass, in the order given: int, shape (n,)."""
+    u = (jnp.arange(n) + jax.random.uniform(key, (n,), jnp.float64)) / n
+    return jnp.searchsorted(cumulate(expected), jnp.minimum(u, _BELOW_ONE), side="right")
+
+
+def pivotal(key: jax.Array, expected: jax.Array, n: int) -> jax.Array:
+    """n distinct cells, cell c with probability E_c <= 1, sum E = n, in the order given: int, shape (n,)."""
+    u, v = jax.random.uniform(key, (2, n), jnp.float64)
+    end = cumulate(expected) * n
+    point = jnp.arange(1.0, n + 1.0)
+    border = jnp.searchsorted(end, point, side="left")
+    before = point - jnp.where(border > 0, end[border - 1], 0.0)
+    behind = end[border] - point
+    left_behind = jnp.concatenate([jnp.zeros(1), behind[:-1]])
+    stretch = u * (1.0 - before)
+    inside = jnp.searchsorted(end, jnp.minimum(point - 1.0 + stretch, n * _BELOW_ONE), side="right")
+    take_border = v < before / (1.0 - behind)
+
+    def duel(left_over: jax.Array, stratum: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+        old, inside, border, take_border = stratum
+        rival = jnp.where(old, left_over, inside)
+        return jnp.where(take_border, rival, border), jnp.where(take_border, border, rival)
+
+    strata = (stretch < left_behind, inside, border, take_border)
+    return jax.lax.scan(duel, jnp.zeros((), inside.dtype), strata)[1]
+
+
+def water_fill(q: jax.typing.ArrayLike, n: int | jax.Array) -> jax.Array:
+    """min(1, kappa q) with kappa such that the sum is n; at least n cells must have q > 0.
+
+    Parameters
+    ----------
+    q
+        Shape (cells,).
+    n
+        The sum wanted.
+    """
+    q = require_float64(q, "a proposal")
+
+    def scaled(full: jax.Array) -> jax.Array:
+        rest = jnp.where(full, 0.0, q).sum()
+        kappa = (n - full.sum()) / jnp.where(rest > 0, rest, 1.0)
+        return jnp.where(full, 1.0, kappa * q)
+
+    def spill(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        full = state[0] | (scaled(state[0]) >= 1.0)
+        return full, (full != state[0]).any()
+
+    full, _ = jax.lax.while_loop(
+        lambda s: s[1], spill, (jnp.zeros(q.shape, bool), jnp.asarray(True))
+    )
+    return scaled(full)
+
+
+def shuffle(key: jax.Array, n: int) -> jax.Array:
+    """A pseudo-random order of 0..m-1, m the power of two from n on: uint32, shape (m,).
+
+    A Feistel network whose round keys come from `key`: no sort, which on 10^7 cells would take most of a
+    draw. Positions from n on are padding; give them no mass.
+    """
+    bits = max(1, (n - 1).bit_length())
+    widths = (bits // 2, bits - bits // 2)
+    x = jnp.arange(1 << bits, dtype=jnp.uint32)
+    left, right = x >> widths[1], x & ((1 << widths[1]) - 1)
+    for round_key in jax.random.bits(key, (8,), jnp.uint32):
+        hashed = (right + round_key) * jnp.uint32(0x9E3779B1)
+        hashed = (hashed ^ (hashed >> 15)) * jnp.uint32(0x85EBCA77)
+        hashed = (hashed ^ (hashed >> 13)) * jnp.uint32(0xC2B2AE3D)
+        left, right = right, left ^ ((hashed ^ (hashed >> 16)) & ((1 << widths[0]) - 1))
+        widths = widths[::-1]
+    return (left << widths[1]) | right
+
+
+def _proportional(q: jax.Array, n: int) -> jax.Array:
+    return require_float64(q, "a proposal") * n
+
+
+def _spread(z: jax.Array, expected: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Covariance of sum z over independent draws, and its degrees of freedom."""
+    n = z.shape[0]
+    residual = z - z.mean(0)
+    return residual.T @ residual * (n / (n - 1) if n > 1 else jnp.nan), jnp.asarray(n - 1.0)
+
+
+def _hajek(z: jax.Array, expected: jax.Array) -> tuple[jax.Array, jax.Array]:
+    free = jnp.maximum(1.0 - expected, 0.0)
+    n = (free > 0).sum()
+    centre = (free @ z) / jnp.where(free.sum() > 0, free.sum(), 1.0)
+    residual = jnp.sqrt(free)[:, None] * (z - centre)
+    # One draw alone says nothing of its spread; where every draw was certain nothing is left to vary.
+    scale = jnp.where(n == 1, jnp.nan, n / jnp.maximum(n - 1, 1))
+    return residual.T @ residual * scale, n - 1.0
+
+
+def _draw_independent(key: jax.Array, expected: jax.Array, n: int, order: jax.Array) -> jax.Array:
+    return independent(key, expected, n)
+
+
+def _draw_sliced(key: jax.Array, expected: jax.Array, n: int, order: jax.Array) -> jax.Array:
+    return order[sliced(key, expected[order], n)]
+
+
+def _draw_distinct(key: jax.Array, expected: jax.Array, n: int, order: jax.Array) -> jax.Array:
+    key_order, key_draw = jax.random.split(key)
+    chance = shuffle(key_order, expected.shape[0])
+    mixed = expected.at[chance].get(mode="fill", fill_value=0.0)
+    return chance[pivotal(key_draw, mixed, n)].astype(jnp.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """A law of drawing. To add one, put it into `SAMPLERS`: the tests then cover it.
+
+    Attributes
+    ----------
+    name
+        What users call it.
+    expected
+        ``(q, n)`` to E, shape (cells,).
+    draw
+        ``(key, expected, n, order)`` to the cell of each draw, int, shape (n,). `order` is the telling order of
+        the cells, for samplers that use one. Works under ``jit`` and ``vmap``; n is static.
+    covariance
+        ``(z, expected at the draws)`` to the covariance of ``z.sum(0)``, shape (m, m), and its degrees of freedom; z has
+        shape (n, m).
+    repeats
+        Whether a cell can be drawn twice.
+    """
+
+    name: str
+    expected: Callable[[jax.Array, int], jax.Array]
+    draw: Callable[[jax.Array, jax.Array, int, jax.Array], jax.Array]
+    covariance: Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+    repeats: bool
+
+
+SAMPLERS: dict[str, Sampler] = {
+    sampler.name: sampler
+    for sampler in (
+        Sampler("distinct", water_fill, _draw_distinct, _hajek, repeats=False),
+        Sampler("slices", _proportional, _draw_sliced, _spread, repeats=True),
+        Sampler("iid", _proportional, _draw_independent, _spread, repeats=True),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """The draws of one round.
+
+    Attributes
+    ----------
+    sampler
+        Name of the sampler, one of `SAMPLERS`.
+    draws
+        Cell of each draw; int64, shape (n,).
+    expected
+        E_c of every cell of the pool; float64, shape (cells,).
+    """
+
+    sampler: str
+    draws: np.ndarray
+    expected: np.ndarray
+
+    @property
+    def cells(self) -> np.ndarray:
+        """The distinct cells drawn, ascending: what has to be judged."""
+        return np.unique(self.draws)
+
+    def __len__(self) -> int:
+        return len(self.draws)
+
+    def __repr__(self) -> str:
+        return f"Sample({len(self):,} draws, {len(self.cells):,} distinct pairs, {self.sampler})"
+
+
+def slice_order(goal: Goal) -> np.ndarray:
+    """The telling order of the cells: sign of the contrast, best rank, query; int64, shape (cells,).
+
+    With several contrasts only rank and query order the cells.
+    """
+    pool = goal.target.pool
+    best = np.minimum.reduceat(pool.rank, pool.start[:-1])
+    sign = np.zeros(len(pool))
+    if len(goal.names) == 1:
+        sign = np.sign(goal.at(np.arange(len(pool)))[:, 0])
+    return np.lexsort((pool.query, best, sign))
+
+
+@partial(jax.jit, static_argnames=("sampler", "n"))
+def _draw(
+    key: jax.Array, q: jax.Array, order: jax.Array, *, sampler: str, n: int
+) -> tuple[jax.Array, jax.Array]:
+    law = SAMPLERS[sampler]
+    expected = law.expected(q, n)
+    return law.draw(key, expected, n, order), expected
+
+
+@in_float64
+def draw(key: jax.Array, design: Design, n: int, *, sampler: str = "distinct") -> Sample:
+    """Draw n pairs from a design.
+
+    Parameters
+    ----------
+    key
+        Typed key, ``jax.random.key(seed)``.
+    design
+        The proposal.
+    n
+        Number of draws; distinct pairs for `distinct`.
+    sampler
+        One of `SAMPLERS`.
+
+    Raises
+    ------
+    EvenhandError
+        If n is below 1, or more distinct pairs are asked for than can be drawn.
+    """
+    if sampler not in SAMPLERS:
+        raise EvenhandError(f"unknown sampler {sampler!r}", hint=f"known are {', '.join(SAMPLERS)}")
+    if n < 1:
+        raise EvenhandError(f"the number of pairs to draw must be at least 1, got {n}")
+    support = int(np.count_nonzero(design.q))
+    if not SAMPLERS[sampler].repeats and n > support:
+        raise EvenhandError(
+            f"cannot draw {n:,} distinct pairs: the design can draw {support:,}",
+            hint="a budget of that size judges every pair; `evaluate` then needs no sampling",
+        )
+    order = slice_order(design.goal) if sampler == "slices" else np.zeros(0, np.int64)
+    draws, expected = _draw(key, jnp.asarray(design.q), jnp.asarray(order), sampler=sampler, n=n)
+    return Sample(sampler, np.asarray(draws, np.int64), np.asarray(expected))
+
+
+@in_float64
+def slices_variance(z: np.ndarray, q: np.ndarray, order: np.ndarray, n: int) -> np.ndarray:
+    """Exact variance of the mean of z over n draws by slices, for comparison with ``iid``.
+
+    Slice i draws from q restricted to its stretch of the cumulated mass, so the variance is the sum of the variances
+    within slices.
+
+    Parameters
+    ----------
+    z
+        Value of each cell; shape (cells, m).
+    q, order
+        Proposal and order of the cells; shape (cells,).
+    n
+        Number of slices.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (m,).
+    """
+    end = np.asarray(cumulate(jnp.asarray(q)[order])) * n
+    edges = np.union1d(end, np.arange(n + 1.0))
+    edges = edges[edges <= n]
+    share, middle = np.diff(edges), (edges[1:] + edges[:-1]) / 2
+    cell = order[np.minimum(np.searchsorted(end, middle, side="right"), len(order) - 1)]
+    which = np.minimum(middle.astype(np.int64), n - 1)
+    first, second = np.zeros((n, z.shape[1])), np.zeros((n, z.shape[1]))
+    np.add.at(first, which, share[:, None] * z[cell])
+    np.add.at(second, which, share[:, None] * z[cell] ** 2)
+    return (second - first**2).sum(0) / n**2

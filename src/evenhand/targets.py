@@ -1,0 +1,430 @@
+r"""What is to be estimated: each system's weights over the pool, and the contrasts of a goal.
+
+With w_jc = weight(rank of cell c in system j) / |X| (0 where j does not return c) and u_c the utility of c,
+
+    U_j = sum_c w_jc u_c                                the value of system j, in the measure's own unit   (1)
+    a_c = C w_c,   D = C U = sum_c a_c u_c              the contrasts of the goal with matrix C            (2)
+
+A goal is a matrix, contrasts x systems; there is no code path by scenario:
+
+==========  =========================================  ============================
+goal        contrasts                                  rows of C
+==========  =========================================  ============================
+`absolute`  each system's own value                    e_j
+`pair`      one system against another                 e_x - e_y
+`baseline`  every other system against a baseline      e_j - e_baseline
+`rank`      each system against the mean of all        e_j - (1, ..., 1) / k
+`contrast`  your own                                   any
+==========  =========================================  ============================
+
+Designs need only the norm of a_c, weighted by the importance h_i of each contrast:
+
+    ||a_c|| = sqrt( sum_i h_i a_ic^2 )                                                                     (3)
+
+Differences are taken before squaring, relative to the largest weight of the cell: where all systems agree,
+a comparative contrast is exactly 0, not a rounding error.
+
+References
+----------
+Schnabel et al. 2016, sections 3 to 6. Weights here are not normalised to sum to one over the pool, so that the
+measure's own unit comes out and lists of different length stay comparable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evenhand.errors import EvenhandError
+from evenhand.measures import Measure, parse
+from evenhand.pool import Pool
+from evenhand.precision import in_float64
+
+__all__ = [
+    "GOALS",
+    "Blocks",
+    "Goal",
+    "Target",
+    "absolute",
+    "baseline",
+    "contrast",
+    "contrasts",
+    "goal",
+    "norm",
+    "pair",
+    "pairs",
+    "rank",
+    "target",
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Target:
+    """Each system's weights over the pool, equation (1).
+
+    Attributes
+    ----------
+    pool
+        The cells.
+    measure
+        Gives the weight of a rank and the utility of a grade.
+    weight
+        w_jc by entry of the pool, in the measure's unit divided by |X|; float64, shape (entries,).
+    """
+
+    pool: Pool
+    measure: Measure
+    weight: np.ndarray
+
+    @property
+    def systems(self) -> tuple[str, ...]:
+        """Names of the systems."""
+        return self.pool.systems
+
+    def weights(self, cells: np.ndarray) -> np.ndarray:
+        """w_c of some cells: float64, shape (cells given, systems)."""
+        first, last = self.pool.start[cells], self.pool.start[np.asarray(cells) + 1]
+        length = last - first
+        row = np.repeat(np.arange(len(cells)), length)
+        entry = np.arange(length.sum()) + np.repeat(first - (np.cumsum(length) - length), length)
+        dense = np.zeros((len(cells), len(self.systems)))
+        dense[row, self.pool.system[entry]] = self.weight[entry]
+        return dense
+
+    def mean_weight(self) -> np.ndarray:
+        """Mean weight of each cell over the systems: float64, shape (cells,)."""
+        return np.add.reduceat(self.weight, self.pool.start[:-1]) / len(self.systems)
+
+    def total(self, inside: np.ndarray | None = None) -> np.ndarray:
+        """Weight of each system, over all cells or those where `inside` holds: shape (systems,)."""
+        weight = (
+            self.weight if inside is None else np.where(inside[self.pool.cell], self.weight, 0.0)
+        )
+        return np.bincount(self.pool.system, weight, minlength=len(self.systems))
+
+    def values(self, utility: np.ndarray) -> np.ndarray:
+        """U_j of each system when the utility of every cell is known, equation (1): shape (systems,)."""
+        return np.bincount(
+            self.pool.system, self.weight * utility[self.pool.cell], minlength=len(self.systems)
+        )
+
+
+def target(pool: Pool, measure: Measure | str) -> Target:
+    """Weights of every system over the pool, equation (1).
+
+    Raises
+    ------
+    EvenhandError
+        If the pool is shallower than the measure looks.
+    """
+    measure = parse(measure)
+    if pool.depth is not None and (measure.cutoff is None or measure.cutoff > pool.depth):
+        deepest = int(pool.rank.max(initial=0))
+        if deepest == pool.depth:
+            raise EvenhandError(
+                f"{measure} looks deeper than the pool, whose depth is {pool.depth}",
+                hint="pool the runs to the measure's cutoff",
+            )
+    return Target(pool, measure, measure.weight(pool.rank) / len(pool.queries))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Goal:
+    """The contrasts to estimate, equation (2).
+
+    Attributes
+    ----------
+    target
+        The systems' weights.
+    kind
+        Name of the goal.
+    names
+        Name of each contrast.
+    matrix
+        C; float64, shape (contrasts, systems).
+    importance
+        h_i >= 0 of each contrast in the design's objective; shape (contrasts,).
+    """
+
+    target: Target
+    kind: str
+    names: tuple[str, ...]
+    matrix: np.ndarray
+    importance: np.ndarray
+
+    def __repr__(self) -> str:
+        return (
+            f"Goal({self.kind}: {len(self.names)} contrasts of {len(self.target.systems)} systems)"
+        )
+
+    @in_float64
+    def at(self, cells: np.ndarray) -> np.ndarray:
+        """a_c of some cells: float64, shape (cells given, contrasts)."""
+        return np.asarray(contrasts(self.target.weights(cells), self.matrix))
+
+    @in_float64
+    def norms(self) -> np.ndarray:
+        """||a_c|| of every cell, equation (3): float64, shape (cells,)."""
+        matrix, importance = jnp.asarray(self.matrix), jnp.asarray(self.importance)
+        return np.asarray(_norms(Blocks.of(self.target), matrix, importance))[
+            : len(self.target.pool)
+        ]
+
+
+def contrasts(weights: jax.typing.ArrayLike, matrix: jax.typing.ArrayLike) -> jax.Array:
+    """a = C w, with exactly 0 where a comparative contrast meets equal weights.
+
+    Parameters
+    ----------
+    weights
+        w, shape (..., systems).
+    matrix
+        C, shape (contrasts, systems).
+
+    Returns
+    -------
+    jax.Array
+        a, shape (..., contrasts).
+
+    Notes
+    -----
+    C w = C (w - max w) + (C 1) max w, and a row whose entries sum to 0 but for rounding counts as summing to 0.
+    """
+    weights, matrix = jnp.asarray(weights), jnp.asarray(matrix)
+    level = weights.max(-1, keepdims=True)
+    total = matrix.sum(-1)
+    size = jnp.abs(matrix).sum(-1)
+    total = jnp.where(jnp.abs(total) <= 16 * jnp.finfo(matrix.dtype).eps * size, 0.0, total)
+    return (weights - level) @ matrix.T + level * total
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """A target's weights cut into blocks of cells, each small enough to be dense for a moment.
+
+    One compiled pass over the blocks serves ten cells or 10^8 entries in flat memory. Entries of a block are
+    padded to one length; padding points outside the block and is dropped.
+
+    Attributes
+    ----------
+    place
+        ``cell within the block * systems + system`` of each entry; int32, shape (blocks, entries).
+    weight
+        float64, shape (blocks, entries).
+    size
+        Cells a block; static.
+    n_systems
+        Static.
+    """
+
+    place: jax.Array
+    weight: jax.Array
+    size: int = field(metadata={"static": True})
+    n_systems: int = field(metadata={"static": True})
+
+    @classmethod
+    def of(cls, target: Target) -> Blocks:
+        """Cut a target's weights into blocks."""
+        pool, k = target.pool, len(target.systems)
+        size = 1 << max(8, min(16, (1 << 19) // k).bit_length() - 1)
+        size = min(size, 1 << max(len(pool) - 1, 0).bit_length())
+        bounds = pool.start[np.minimum(np.arange(0, len(pool) + size, size), len(pool))]
+        n_blocks = len(bounds) - 1
+        longest = int(np.diff(bounds).max())
+        # Rounded up, so that pools of about one size share a compilation.
+        longest = -(-longest // (step := 1 << max(longest.bit_length() - 4, 0))) * step
+        block = np.repeat(np.arange(n_blocks), np.diff(bounds))
+        column = np.arange(len(pool.system)) - bounds[block]
+        place = np.full((n_blocks, longest), size * k, np.int32)
+        weight = np.zeros((n_blocks, longest))
+        place[block, column] = (pool.cell - block * size) * k + pool.system
+        weight[block, column] = target.weight
+        return cls(jnp.asarray(place), jnp.asarray(weight), size, k)
+
+    def map(self, function: Callable[..., jax.Array], *per_cell: jax.Array) -> jax.Array:
+        """Apply ``function(weights, *per_cell)`` to each block; weights have shape (cells, systems).
+
+        `per_cell` are further arrays by cell, padded to whole blocks.
+        """
+
+        def block(columns: tuple[jax.Array, ...]) -> jax.Array:
+            place, weight, *rest = columns
+            flat = jnp.zeros(self.size * self.n_systems, weight.dtype)
+            flat = flat.at[place].set(weight, mode="drop", unique_indices=False)
+            return function(flat.reshape(self.size, self.n_systems), *rest)
+
+        shaped = (x.reshape(len(self.place), self.size, *x.shape[1:]) for x in per_cell)
+        return jax.lax.map(block, (self.place, self.weight, *shaped))
+
+
+def norm(contrast_values: jax.Array, importance: jax.Array) -> jax.Array:
+    """||a|| = sqrt(sum_i h_i a_i^2), equation (3), with the subgradient 0 where all a_i are 0.
+
+    Parameters
+    ----------
+    contrast_values
+        a, shape (..., contrasts).
+    importance
+        h, shape (contrasts,).
+    """
+    square = (contrast_values**2) @ importance
+    positive = square > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
+
+
+@jax.jit
+def _norms(blocks: Blocks, matrix: jax.Array, importance: jax.Array) -> jax.Array:
+    return blocks.map(lambda w: norm(contrasts(w, matrix), importance)).reshape(-1)
+
+
+def contrast(
+    target: Target,
+    matrix: np.ndarray,
+    *,
+    names: Sequence[str] | None = None,
+    importance: np.ndarray | Sequence[float] | None = None,
+    kind: str = "contrast",
+) -> Goal:
+    """Your own contrasts.
+
+    Parameters
+    ----------
+    target
+        The systems' weights.
+    matrix
+        C, shape (contrasts, systems).
+    names
+        A name for each contrast.
+    importance
+        h_i >= 0, shape (contrasts,): how much each contrast's variance counts in the design; all alike by default.
+
+    Raises
+    ------
+    EvenhandError
+        If shapes do not fit, or a number is not finite or negative where it must not be.
+    """
+    matrix = np.atleast_2d(np.asarray(matrix, np.float64))
+    if matrix.ndim != 2 or matrix.shape[1] != len(target.systems) or not len(matrix):
+        raise EvenhandError(
+            f"the contrast matrix must have a column for each of the {len(target.systems)} systems "
+            f"and at least one row, got shape {matrix.shape}"
+        )
+    names = (
+        tuple(f"contrast {i + 1}" for i in range(len(matrix))) if names is None else tuple(names)
+    )
+    importance = np.ones(len(matrix)) if importance is None else np.asarray(importance, np.float64)
+    if len(names) != len(matrix) or importance.shape != (len(matrix),):
+        raise EvenhandError(
+            f"{len(matrix)} contrasts need as many names and importances, "
+            f"got {len(names)} and {importance.size}"
+        )
+    if not (
+        np.isfinite(matrix).all() and np.isfinite(importance).all() and (importance >= 0).all()
+    ):
+        raise EvenhandError("contrasts must be finite, and importances finite and not negative")
+    if not importance.any():
+        raise EvenhandError("at least one contrast needs an importance above 0")
+    return Goal(target, kind, names, matrix, importance)
+
+
+def absolute(target: Target) -> Goal:
+    """Each system's own value."""
+    return contrast(target, np.eye(len(target.systems)), names=target.systems, kind="absolute")
+
+
+def pair(target: Target, first: str | None = None, second: str | None = None) -> Goal:
+    """One system against another; by default the only two there are.
+
+    Raises
+    ------
+    EvenhandError
+        If systems are not named and there are not exactly two, or both are the same.
+    """
+    if first is None and second is None:
+        if len(target.systems) != 2:
+            raise EvenhandError(
+                f"the goal 'pair' needs two systems, got {len(target.systems)}",
+                hint="give two runs, or take the goal 'rank' or 'baseline'",
+            )
+        first, second = target.systems
+    if first is None or second is None or first == second:
+        raise EvenhandError(f"a pair needs two different systems, got {first!r} and {second!r}")
+    row = np.zeros((1, len(target.systems)))
+    row[0, target.pool.system_code(first)] = 1.0
+    row[0, target.pool.system_code(second)] = -1.0
+    return contrast(target, row, names=[f"{first} - {second}"], kind="pair")
+
+
+def baseline(target: Target, system: str) -> Goal:
+    """Every other system against the baseline `system`.
+
+    Raises
+    ------
+    EvenhandError
+        If no system has this name, or it is the only one.
+    """
+    code = target.pool.system_code(system)
+    others = [j for j in range(len(target.systems)) if j != code]
+    if not others:
+        raise EvenhandError(f"there is no system to compare with the baseline {system!r}")
+    matrix = np.eye(len(target.systems))[others]
+    matrix[:, code] = -1.0
+    names = [f"{target.systems[j]} - {system}" for j in others]
+    return contrast(target, matrix, names=names, kind="baseline")
+
+
+def rank(target: Target) -> Goal:
+    """Each system against the mean of all: the design that ranks them (it also minimises all pairs' variance).
+
+    Raises
+    ------
+    EvenhandError
+        If there is only one system.
+    """
+    k = len(target.systems)
+    if k < 2:
+        raise EvenhandError("ranking needs at least two systems, got 1")
+    names = [f"{name} - mean" for name in target.systems]
+    return contrast(target, np.eye(k) - 1.0 / k, names=names, kind="rank")
+
+
+def pairs(target: Target) -> Goal:
+    """Every system against every other, k (k - 1) / 2 contrasts."""
+    k = len(target.systems)
+    if k < 2:
+        raise EvenhandError("comparing pairs needs at least two systems, got 1")
+    first, second = np.triu_indices(k, 1)
+    matrix = np.zeros((len(first), k))
+    matrix[np.arange(len(first)), first] = 1.0
+    matrix[np.arange(len(first)), second] = -1.0
+    names = [
+        f"{target.systems[x]} - {target.systems[y]}" for x, y in zip(first, second, strict=True)
+    ]
+    return contrast(target, matrix, names=names, kind="pairs")
+
+
+GOALS: tuple[str, ...] = ("absolute", "pair", "baseline", "rank")
+
+
+def goal(target: Target, kind: str, *, system: str | None = None) -> Goal:
+    """The goal called `kind`, one of `GOALS`; `system` is the baseline.
+
+    Raises
+    ------
+    EvenhandError
+        If there is no such goal, or a baseline is missing or not wanted.
+    """
+    if kind not in GOALS:
+        raise EvenhandError(f"unknown goal {kind!r}", hint=f"the goals are {', '.join(GOALS)}")
+    if (kind == "baseline") != (system is not None):
+        if system is None:
+            raise EvenhandError("the goal 'baseline' needs a baseline", hint="--baseline SYSTEM")
+        raise EvenhandError(f"the goal {kind!r} takes no baseline, got {system!r}")
+    if system is not None:
+        return baseline(target, system)
+    return {"absolute": absolute, "pair": pair, "rank": rank}[kind](target)

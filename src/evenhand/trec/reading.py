@@ -1,0 +1,124 @@
+"""One source to columns by role, whatever it is: lines, JSON, CSV, Parquet, a table, a mapping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from evenhand.errors import FormatError
+from evenhand.trec import frames, text
+from evenhand.trec.mappings import from_json, from_mapping
+from evenhand.trec.sources import Source
+
+__all__ = ["Part", "read"]
+
+_ROLES = {"qid": "query", "docid": "document", "tag": "system"}  # of fields; others keep their name
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One source's rows, in its own order.
+
+    Parameters
+    ----------
+    source
+        Where they came from.
+    place
+        The same, for messages.
+    columns
+        By role: dictionary-encoded texts, or float64 (NaN where a cell was blank and might be).
+    layout
+        Of lines of fields; None for all else.
+    """
+
+    source: Source
+    place: text.Place
+    columns: Mapping[str, pa.Array]
+    layout: text.Layout | None = None
+
+    def __len__(self) -> int:
+        return len(self.columns["query"])
+
+    def codes(self, role: str) -> np.ndarray:
+        """Give the indices of a role's texts into `texts`; int32 [rows]."""
+        return self.columns[role].indices.to_numpy()
+
+    def texts(self, role: str) -> pa.Array:
+        """Give the distinct texts of a role, in order of appearance; none without a column."""
+        column = self.columns.get(role)
+        return pa.array([], pa.string()) if column is None else column.dictionary
+
+    def numbers(self, role: str) -> np.ndarray:
+        """Give the numbers of a role; float64 [rows]."""
+        return self.columns[role].to_numpy()
+
+
+def read(
+    source: Source, value: str, roles: Mapping[str, str], layout_of: Callable[[bytes], text.Layout]
+) -> Part:
+    """Read one source.
+
+    Parameters
+    ----------
+    source
+        A path, a mapping or a table.
+    value
+        The role of the numbers in a mapping ``{qid: {docid: number}}``.
+    roles
+        What is wanted of a table; see `frames.columns`.
+    layout_of
+        Chooses the layout of lines of fields by looking at them.
+    """
+    content, name = source.content, source.place
+    if isinstance(content, Mapping):
+        return _of_mapping(source, content, value, roles)
+    if not isinstance(content, Path):
+        return _of_table(source, frames.to_arrow(content, name), value, roles, text.Place(name))
+    data = text.load(content, name)
+    kind = frames.kind_of(data, content.name)
+    if kind == "json":
+        return _of_mapping(source, from_json(data, name), value, roles)
+    if kind == "parquet":
+        return _of_table(source, frames.from_parquet(data, name), value, roles, text.Place(name))
+    if kind:
+        table, lines = frames.delimited(data, name, kind)
+        return _of_table(source, table, value, roles, text.Place(name, lambda: lines))
+    data = text.plain(data)
+    layout = layout_of(data)
+    table = text.parse(data, layout, name)
+    return Part(
+        source,
+        text.Place(name, partial(_lines, source, table.num_rows)),
+        {_ROLES.get(key, key): table[key].chunk(0) for key in (*layout.ids, *layout.numbers)},
+        layout,
+    )
+
+
+def _of_mapping(source: Source, content: Mapping, value: str, roles: Mapping[str, str]) -> Part:
+    wanted = [role for role, kind in roles.items() if kind != "name"]
+    lacks = [role for role in wanted if role not in ("query", "document", value)]
+    if lacks:
+        shape = f"{{qid: {{docid: {value}}}}}"
+        raise FormatError(
+            f"{source.place}: {shape} has no {lacks[0]}", hint="give a table or a file"
+        )
+    blank = value == "grade"
+    columns = from_mapping(content, source.place, value, blank=blank)
+    return Part(source, text.Place(source.place, counted=False), columns)
+
+
+def _of_table(
+    source: Source, table: pa.Table, value: str, roles: Mapping[str, str], place: text.Place
+) -> Part:
+    blank = value if value == "grade" else ""
+    return Part(source, place, frames.columns(table, place, roles, blank=blank))
+
+
+def _lines(source: Source, rows: int) -> np.ndarray:
+    """Find the lines of a file's rows; it is read again, as few ask for them."""
+    return text.line_numbers(text.plain(text.load(source.content, source.place)), rows)

@@ -1,0 +1,227 @@
+r"""What a judgment is expected to say, before it is asked for: two moments for each cell.
+
+A utility holds, for each cell c of the pool,
+
+    mean_c = E[r_c],     second_moment_c = E[r_c^2]                                                      (1)
+
+of the judgment r_c. Designs need the *second* moment: with r in {0, 1} and P(r = 1) = p the best proposal is
+proportional to sqrt(p), and p itself (the mean, as the source paper has it) costs exactly as much as knowing
+nothing: for q proportional to p^alpha the variance is symmetric about alpha = 1/2. Only ratios between cells
+matter to a design, so a guess need not be calibrated; and no guess, however wrong, biases an estimate.
+
+- `flat`: knows nothing; every cell alike.
+- `rank_utility`: from the ranks that the systems give. The default.
+- `score_utility`: from the runs' scores.
+- `external_utility`: from a table of yours, such as an LLM judge's labels.
+- `curve_utility`: the source paper's heuristics, a curve over ranks that enters literally (`PAPER_CURVES`).
+
+Anything with the two arrays is a `Utility`: a researcher's own model fits in as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from evenhand.errors import EvenhandError
+from evenhand.measures import Measure
+from evenhand.pool import Pool
+from evenhand.trec import Qrels
+
+__all__ = [
+    "PAPER_CURVES",
+    "Moments",
+    "Utility",
+    "curve_utility",
+    "external_utility",
+    "flat",
+    "known_utility",
+    "mean_utility",
+    "rank_utility",
+    "score_utility",
+]
+
+#: What a pair is worth when nothing speaks for it, beside 1 for a pair on top of every system's ranking.
+PRIOR_SHARE = 0.1
+
+
+@runtime_checkable
+class Utility(Protocol):
+    """Two moments of the judgment of each cell."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in reports."""
+        ...
+
+    @property
+    def mean(self) -> np.ndarray:
+        """E[r], float64, shape (cells,)."""
+        ...
+
+    @property
+    def second_moment(self) -> np.ndarray:
+        """E[r^2], float64, shape (cells,)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moments:
+    """A utility given by its two moments, equation (1)."""
+
+    name: str
+    mean: np.ndarray
+    second_moment: np.ndarray
+
+    def __post_init__(self) -> None:
+        for what, moment in (("mean", self.mean), ("second moment", self.second_moment)):
+            if not np.isfinite(moment).all():
+                raise EvenhandError(
+                    f"the {what} of the utility {self.name!r} is not finite everywhere"
+                )
+        if (self.second_moment < 0).any():
+            raise EvenhandError(
+                f"the second moment of the utility {self.name!r} is negative somewhere"
+            )
+
+
+def flat(pool: Pool) -> Moments:
+    """Every cell alike."""
+    ones = np.ones(len(pool))
+    return Moments("flat", ones, ones)
+
+
+def rank_utility(pool: Pool) -> Moments:
+    r"""From ranks: a document is the likelier relevant, the more systems return it, and the higher.
+
+    .. math:: E[r_c^2] \propto 0.1 + \frac1k \sum_j v_{jc},
+              \qquad v_{jc} = 1 - \ln(\mathrm{rank}_{jc}) / \ln(1 + \mathrm{depth})
+
+    with v = 0 where system j does not return the document. On six real collections a curve fitted to that very
+    collection's relevance gained at most 3 % on it.
+    """
+    depth = pool.depth or int(pool.rank.max())
+    votes = 1.0 - np.log(pool.rank) / np.log1p(depth)
+    return _votes("rank", pool, votes)
+
+
+def score_utility(pool: Pool) -> Moments:
+    """From the runs' scores, scaled to [0, 1] within each system and query, and averaged over systems.
+
+    E[r^2] is proportional to 0.1 + the mean scaled score, 0 where a system does not return the document. A list
+    whose scores are all one counts as 1 throughout.
+    """
+    group = pool.system.astype(np.int64) * len(pool.queries) + pool.query[pool.cell]
+    low = np.full(len(pool.systems) * len(pool.queries), np.inf)
+    high = -low
+    np.minimum.at(low, group, pool.score)
+    np.maximum.at(high, group, pool.score)
+    spread = high[group] - low[group]
+    scaled = np.where(
+        spread > 0, (pool.score - low[group]) / np.where(spread > 0, spread, 1.0), 1.0
+    )
+    return _votes("score", pool, scaled)
+
+
+def _votes(name: str, pool: Pool, votes: np.ndarray) -> Moments:
+    mean = np.add.reduceat(votes, pool.start[:-1]) / len(pool.systems)
+    return Moments(name, PRIOR_SHARE + mean, PRIOR_SHARE + mean)
+
+
+#: The source paper's approximate utilities by rank: of its TREC-8 experiment, and of SYNTH (2000 ranks).
+PAPER_CURVES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+    "paper-trec": lambda rank: 16.0 / (rank + 34.0),
+    "paper-synth": lambda rank: 4.0 * (1.0 - rank / 2000.0),
+}
+
+
+def curve_utility(
+    pool: Pool,
+    curve: Callable[[np.ndarray], np.ndarray] | str = "paper-trec",
+    *,
+    literal: bool = True,
+) -> Moments:
+    """An approximate utility u~ by rank, averaged over systems, 0 for a system that lacks the document.
+
+    Parameters
+    ----------
+    pool
+        The cells.
+    curve
+        u~ of each rank, or a name of `PAPER_CURVES`.
+    literal
+        True plugs u~ in as the source paper does: q proportional to u~, that is E[r^2] = u~^2. False takes it for
+        what it is in a binary world, E[r^2] proportional to u~, which is better on every collection tried.
+    """
+    name = curve if isinstance(curve, str) else "curve"
+    if isinstance(curve, str):
+        if curve not in PAPER_CURVES:
+            raise EvenhandError(
+                f"unknown curve {curve!r}", hint=f"known are {', '.join(PAPER_CURVES)}"
+            )
+        curve = PAPER_CURVES[curve]
+    mean = np.add.reduceat(curve(pool.rank.astype(np.float64)), pool.start[:-1]) / len(pool.systems)
+    return Moments(name if literal else f"sqrt-{name}", mean, mean**2 if literal else mean)
+
+
+def external_utility(
+    pool: Pool, table: Qrels, measure: Measure, *, name: str = "external"
+) -> Moments:
+    """From a table of predicted grades (``qid docid value``), such as an LLM judge's labels.
+
+    The value v of a pair is taken as a grade: u~ = the measure's utility of v, averaged where a pair has several.
+    A predictor is right only most of the time, so E[r^2] is proportional to
+
+        0.1 m^2 + 0.9 m u~,     m = the largest u~ of the table                                          (2)
+
+    (which for binary relevance is a probability of relevance between 0.1 and 1); a pair that the table lacks
+    gets the table's mean u~.
+
+    Raises
+    ------
+    EvenhandError
+        If no pair of the table is in the pool, or a utility is negative.
+    """
+    cells, utility = mean_utility(pool.cells_of(table), table.grade, measure)
+    if not len(cells):
+        raise EvenhandError(
+            f"no pair of {table.source} is among the {len(pool):,} pairs of the pool",
+            hint="check that its query and document ids are those of the runs",
+        )
+    if utility.min() < 0:
+        raise EvenhandError(f"{table.source} predicts a negative utility, {utility.min():g}")
+    mean = np.full(len(pool), utility.mean())
+    mean[cells] = utility
+    top = utility.max() or 1.0
+    return Moments(name, mean, PRIOR_SHARE * top**2 + (1 - PRIOR_SHARE) * top * mean)
+
+
+def mean_utility(
+    cells: np.ndarray, grade: np.ndarray, measure: Measure
+) -> tuple[np.ndarray, np.ndarray]:
+    """Utility of each judged cell, averaged over its judgments.
+
+    Parameters
+    ----------
+    cells, grade
+        By judgment: the cell (-1: outside the pool, left out) and the grade.
+    measure
+        Gives the utility of a grade.
+
+    Returns
+    -------
+    cells, utility
+        The distinct cells judged, ascending, and the mean utility of each.
+    """
+    inside = cells >= 0
+    judged, which = np.unique(cells[inside], return_inverse=True)
+    total = np.bincount(which, measure.utility(grade[inside]), minlength=len(judged))
+    return judged, total / np.bincount(which, minlength=len(judged))
+
+
+def known_utility(utility: np.ndarray, *, name: str = "known") -> Moments:
+    """The true utilities, noise-free: what no design can beat, for simulations and bounds."""
+    return Moments(name, utility, utility**2)
