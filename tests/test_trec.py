@@ -6,7 +6,7 @@ import gzip
 import json
 import subprocess
 import sys
-from collections import namedtuple
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from evenhand.errors import EvenhandError, FormatError
 from evenhand.trec import read_qrels, read_queries, read_runs
+from evenhand.trec.ids import intern
 from evenhand.trec.ordering import ranking
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -121,7 +122,8 @@ def test_a_docid_may_hold_a_hash_and_quotes(put):
 
 
 def test_order_is_score_descending_then_docid_descending_in_bytes(put):
-    text = "q 0 a 1 1 t\nq 0 b 2 1 t\nq 0 \u00e9 3 1 t\nq 0 B 4 1 t\nq 0 z 9 0.5 t\nq 0 y 8 1.5 t\n"
+    text = "q 0 a 1 1 t\nq 0 b 2 1 t\nq 0 \u00e9 3 1 t\nq 0 B 4 1 t\n"
+    text += "q 0 z 9 0.5 t\nq 0 y 8 1.5 t\n"
     runs = read_runs(put("a.run", text))
     assert [row[2] for row in rows(runs)] == ["y", "\u00e9", "b", "a", "B", "z"]
     assert [row[3] for row in rows(runs)] == [1, 2, 3, 4, 5, 6]
@@ -207,7 +209,7 @@ def test_files_with_a_header(put, tmp_path):
 
 
 def test_integer_ids_become_text():
-    runs = read_runs({1: {10: 1, 9: np.float32(2)}})
+    runs = read_runs({1: {10: Decimal(1), 9: np.float32(2)}})
     assert rows(runs) == [("run-1", "1", "9", 1, 2.0), ("run-1", "1", "10", 2, 1.0)]
     frame = pd.DataFrame({"qid": [1.0, 2.0], "docno": [1, 2], "score": [1, 2]})
     assert read_runs(frame).queries.to_pylist() == ["1", "2"]
@@ -314,7 +316,18 @@ def test_ranking_returns_none_for_rows_in_order():
     query = np.array([0, 0, 0, 1], np.int32)
     key = np.array([2.0, 1.0, 1.0, 5.0])
     assert ranking(query, key, np.array([3, 2, 1, 0], np.int32)) is None
-    assert ranking(query, key, np.array([3, 1, 2, 0], np.int32)).tolist() == [0, 2, 1, 3]
+    order = ranking(query, key, np.array([3, 1, 2, 0], np.int32))
+    assert order is not None
+    assert order.tolist() == [0, 2, 1, 3]
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, 9])
+def test_ids_are_numbered_in_byte_order(groups):
+    parts = [["b", "a"], [], ["\U0001f600", "\uffff", "a"], ["B"]]
+    ids, codes = intern([pa.array(part, pa.string()) for part in parts], groups=groups)
+    assert ids.to_pylist() == ["B", "a", "b", "\uffff", "\U0001f600"]
+    assert [[ids[int(c)].as_py() for c in code] for code in codes] == parts
+    assert all(code.dtype == np.int32 for code in codes)
 
 
 # Runs: faults -------------------------------------------------------------------------------------
@@ -345,7 +358,8 @@ def test_ranking_returns_none_for_rows_in_order():
         ),
         (
             "401 Q0 FT911-3 12 4.5 my run",
-            'expected 6 fields (qid Q0 docid rank score tag), got 7: "401 Q0 FT911-3 12 4.5 my run"',
+            "expected 6 fields (qid Q0 docid rank score tag), got 7: "
+            '"401 Q0 FT911-3 12 4.5 my run"',
             "remove the text after it",
         ),
         ("401 Q0 d 12 high bm25", 'score is not a number, got "high"', ""),
@@ -437,7 +451,7 @@ def test_faulty_tables(put):
     frame = FRAME.rename(columns={"doc_id": "title"})
     error = fault(read_runs, frame)
     assert error.message == "run 1: no column for the document, got query_id, title, score"
-    assert "doc_id or docno" in error.hint
+    assert "doc_id, docno" in error.hint
     path = put("a.csv", "one,two\n1,2\n")
     assert fault(read_runs, path).message == f"{path}: no column for the query, got one, two"
     path = put("a.csv", "qid,docid,score\n1,a,2\n1,b,high\n1,c,\n,d,1\n1,e,inf\n")
@@ -465,7 +479,7 @@ def test_faulty_tables(put):
     assert "score is not a column of numbers" in fault(read_runs, dates).message
     lazy = fault(read_runs, pl.from_pandas(FRAME).lazy())
     assert "LazyFrame" in lazy.message
-    assert "collected" in lazy.hint
+    assert "collect" in lazy.hint
     assert "got int" in fault(read_runs, 3).message
 
 
@@ -535,12 +549,11 @@ def test_fields_of_qrels(put):
 
 
 def test_tables_and_mappings_of_grades():
-    Qrel = namedtuple("Qrel", "query_id doc_id relevance iteration")  # noqa: PYI024
     frame = pd.DataFrame(
         {"query_id": [401, 401, 402], "doc_id": ["b", "a", "a"], "relevance": [1, 0.5, 2]}
     )
     mapping = {401: {"b": 1, "a": 0.5}, "402": {"a": np.int64(2)}}
-    tuples = [Qrel(*row, "0") for row in frame.itertuples(index=False)]
+    tuples = list(frame.assign(iteration="0").itertuples(index=False, name="TrecQrel"))
     for source in (frame, pl.from_pandas(frame), pa.Table.from_pandas(frame), mapping, tuples):
         assert grades(read_qrels(source)) == GRADES
     assert read_qrels(mapping).line.tolist() == [0, 0, 0]
@@ -666,6 +679,7 @@ def test_faulty_tables_of_grades(put):
         "402\n401\n402\n",
         "402\tfoo bar baz 9\r\n401\twhat\n",
         "# c\n 402 \n\n401",
+        "query_id\ttext\n402\tfoo\n401\tbar\n",
         "402 0 a 1\n401 0 a -1\n402 0 b 0\n",
         "qid\tdocid\tgrade\n402\ta\t\n401\tb\t\n",
     ],

@@ -1,0 +1,123 @@
+"""evenhand: which ranking system is better, by how much and how surely, from few judgments, without bias.
+
+The way through the library, in the order of its rooms::
+
+    runs   = eh.read_runs("runs/*.gz")                       what the systems returned
+    pool   = eh.pool(runs, depth=100)                        their query-document pairs, numbered once
+    target = eh.target(pool, "DCG@100")                      each system's weights over them
+    goal   = eh.rank(target)                                 the contrasts that answer the question
+    design = eh.design(goal, eh.rank_utility(pool))          which pairs to judge, with which probability
+    sample = eh.draw(jax.random.key(0), design, 500)         500 distinct pairs
+    judged = eh.judge(target, sample, eh.read_qrels(file))   what assessors say of them
+    answer = eh.estimate(goal, [judged])                     systems and contrasts with intervals
+
+`Study` does the same on disk, resumable at any point; `simulate` replicates it against complete judgments.
+The functions on arrays below these (`evenhand.designs.proposal`, `evenhand.sampling.pivotal`, ...) work inside
+your own ``jit``, ``vmap`` and ``grad``.
+
+Names are loaded when they are first used, so that ``evenhand --help`` need not wait for JAX.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evenhand.designs import Design as Design
+    from evenhand.designs import design as design
+    from evenhand.errors import EvenhandError as EvenhandError
+    from evenhand.errors import FormatError as FormatError
+    from evenhand.errors import MissingJudgments as MissingJudgments
+    from evenhand.errors import PrecisionError as PrecisionError
+    from evenhand.errors import StudyError as StudyError
+    from evenhand.errors import SupportError as SupportError
+    from evenhand.estimators import Estimate as Estimate
+    from evenhand.estimators import Round as Round
+    from evenhand.estimators import estimate as estimate
+    from evenhand.estimators import judge as judge
+    from evenhand.evaluation import Evaluation as Evaluation
+    from evenhand.evaluation import evaluate as evaluate
+    from evenhand.measures import DCG as DCG
+    from evenhand.measures import RBP as RBP
+    from evenhand.measures import Gain as Gain
+    from evenhand.measures import Measure as Measure
+    from evenhand.measures import P as P
+    from evenhand.measures import parse as measure
+    from evenhand.pools import Pool as Pool
+    from evenhand.pools import pool as pool
+    from evenhand.sampling import Sample as Sample
+    from evenhand.sampling import draw as draw
+    from evenhand.simulation import Simulation as Simulation
+    from evenhand.simulation import simulate as simulate
+    from evenhand.study import Study as Study
+    from evenhand.targets import Goal as Goal
+    from evenhand.targets import Target as Target
+    from evenhand.targets import absolute as absolute
+    from evenhand.targets import baseline as baseline
+    from evenhand.targets import contrast as contrast
+    from evenhand.targets import pair as pair
+    from evenhand.targets import rank as rank
+    from evenhand.targets import target as target
+    from evenhand.trec import Qrels as Qrels
+    from evenhand.trec import Runs as Runs
+    from evenhand.trec import read_qrels as read_qrels
+    from evenhand.trec import read_queries as read_queries
+    from evenhand.trec import read_runs as read_runs
+    from evenhand.utilities import Moments as Moments
+    from evenhand.utilities import Utility as Utility
+    from evenhand.utilities import curve_utility as curve_utility
+    from evenhand.utilities import external_utility as external_utility
+    from evenhand.utilities import flat as flat
+    from evenhand.utilities import known_utility as known_utility
+    from evenhand.utilities import rank_utility as rank_utility
+    from evenhand.utilities import score_utility as score_utility
+
+# Room by public names; `parse` of the measures goes by the name `measure` here.
+_ROOMS = {
+    "designs": ("Design", "design"),
+    "errors": (
+        "EvenhandError",
+        "FormatError",
+        "MissingJudgments",
+        "PrecisionError",
+        "StudyError",
+        "SupportError",
+    ),
+    "estimators": ("Estimate", "Round", "estimate", "judge"),
+    "evaluation": ("Evaluation", "evaluate"),
+    "measures": ("DCG", "Gain", "Measure", "P", "RBP"),
+    "pools": ("Pool", "pool"),
+    "sampling": ("Sample", "draw"),
+    "simulation": ("Simulation", "simulate"),
+    "study": ("Study",),
+    "targets": ("Goal", "Target", "absolute", "baseline", "contrast", "pair", "rank", "target"),
+    "trec": ("Qrels", "Runs", "read_qrels", "read_queries", "read_runs"),
+    "utilities": (
+        "Moments",
+        "Utility",
+        "curve_utility",
+        "external_utility",
+        "flat",
+        "known_utility",
+        "rank_utility",
+        "score_utility",
+    ),
+}
+_HOME = {name: (room, name) for room, names in _ROOMS.items() for name in names}
+_HOME["measure"] = ("measures", "parse")
+
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'evenhand' has no attribute {name!r}")
+    room, original = _HOME[name]
+    value = getattr(importlib.import_module(f"evenhand.{room}"), original)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]

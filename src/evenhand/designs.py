@@ -1,15 +1,16 @@
 r"""The proposal Q over the pool: which pairs to judge, and with which probability.
 
-For draws from q and the estimate D^ = mean of a_c r_c / q_c, the summed variance of the contrasts is
+For draws from q and the estimate D^ = mean of a_c r_c / q_c, the summed variance of the contrasts
+is
 
-    n sum_i h_i Var(D^_i) = sum_c E[r_c^2] ||a_c||^2 / q_c - sum_i h_i D_i^2                              (1)
+    n sum_i h_i Var(D^_i) = sum_c E[r_c^2] ||a_c||^2 / q_c - sum_i h_i D_i^2                 (1)
 
 and the proposal that minimises it is, for every goal, one formula:
 
-    q*_c  proportional to  sqrt(E[r_c^2]) ||a_c||                                                         (2)
+    q*_c  proportional to  sqrt(E[r_c^2]) ||a_c||                                            (2)
 
-It is mixed with a floor, q = (1 - eps) q* + eps q0 with q0 proportional to sum_j w_jc, so that other systems and
-goals can reuse the judgments and importance weights stay bounded by w / (eps q0).
+It is mixed with a floor, q = (1 - eps) q* + eps q0 with q0 proportional to sum_j w_jc, so that
+other systems and goals can reuse the judgments and importance weights stay bounded by w / (eps q0).
 
 Designs of one signature (`DESIGNS`):
 
@@ -24,17 +25,19 @@ design       q proportional to                                                  
 
 Q^P of the source paper is `optimal` with the utility `flat`.
 
-The minimax design minimises over q the largest variance of any contrast. By convex duality its value is
+The minimax design minimises over q the largest variance of any contrast. By convex duality its
+value is
 
-    max over h in the simplex of  (sum_c s_c sqrt(sum_i h_i a_ic^2))^2 - sum_i h_i D_i^2,   s = sqrt(E[r^2])   (3)
+    max over h in the simplex of  (sum_c s_c sqrt(sum_i h_i a_ic^2))^2 - sum_i h_i D_i^2,   s = sqrt(E[r^2])  (3)
 
-which is concave in h; it is climbed with JAX's gradient, and the duality gap that remains is kept with the
-design as its certificate.
+which is concave in h; it is climbed with JAX's gradient, and the duality gap that remains is kept
+with the design as its certificate.
 
 References
 ----------
-Schnabel et al. 2016, sections 3 to 6, where E[r^2] is the square of an approximate utility; Kahn and Marshall
-1953 for (2); Owen and Zhou 2000, *Safe and effective importance sampling*, for the floor.
+Schnabel et al. 2016, sections 3 to 6, where E[r^2] is the square of an approximate utility; Kahn
+and Marshall 1953 for (2); Owen and Zhou 2000, *Safe and effective importance sampling*, for the
+floor.
 """
 
 from __future__ import annotations
@@ -97,7 +100,8 @@ class Design:
     floor
         eps, the share of q0 in it.
     gap
-        Certificate of a minimax design; None for the others, which are optimal in closed form or not at all.
+        Certificate of a minimax design; None for the others, which are optimal in closed form or
+        not at all.
     """
 
     goal: Goal
@@ -213,10 +217,12 @@ def _climb(
     tolerance: float = 1e-6,
     most: int = 500,
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    """Maximise the dual (3) by multiplicative gradient steps whose length adapts; give h and (worst, bound).
+    """Maximise the dual (3) by multiplicative gradient steps whose length adapts; give h and
+    (worst, bound).
 
-    The gradient of the dual at h is the vector of one-draw variances under q(h) (the envelope theorem), so one
-    evaluation gives the dual value, the primal value max_i Var_i, and the direction.
+    The gradient of the dual at h is the vector of one-draw variances under q(h) (the envelope
+    theorem), so one evaluation gives the dual value, the primal value max_i Var_i, and the
+    direction.
     """
 
     def dual(h: jax.Array) -> jax.Array:
@@ -277,8 +283,8 @@ def design(goal: Goal, utility: Utility, *, kind: str = "optimal", floor: float 
     kind
         One of `DESIGNS`.
     floor
-        eps in [0, 1]: share of q0, which is proportional to the systems' summed weights. 0.1 costs 0.4 % in width, 0.2 costs 1.6 %
-        on real collections; 0 supports only the goal itself.
+        eps in [0, 1]: share of q0, which is proportional to the systems' summed weights. 0.1 costs
+        0.4 % in width, 0.2 costs 1.6 % on real collections; 0 supports only the goal itself.
 
     Returns
     -------

@@ -81,7 +81,7 @@ class SupportError(EvenhandError):
     """A question that the drawn pairs cannot answer without bias."""
 
 
-class MissingJudgments(EvenhandError):  # noqa: N818 - names the situation, as users meet it
+class MissingJudgments(EvenhandError):
     """Pairs that were drawn and are not judged yet."""
 
 

@@ -2,30 +2,32 @@ r"""Unbiased estimates of systems and contrasts from the rounds of a study.
 
 **One round.** With draws c_1..c_n, expected counts E and judged utilities r,
 
-    D^ = sum_i a_{c_i} r_i / E_{c_i}                                                                     (1)
+    D^ = sum_i a_{c_i} r_i / E_{c_i}                                                         (1)
 
-is exactly unbiased for D = sum_c a_c u_c if E_c > 0 wherever a_c u_c != 0 (importance sampling; Horvitz-Thompson for
-draws without replacement).
+is exactly unbiased for D = sum_c a_c u_c if E_c > 0 wherever a_c u_c != 0 (importance sampling;
+Horvitz-Thompson for draws without replacement).
 
-**Rounds that were all fixed before the first judgment** are one round with E_c = sum_t E_tc: the balance heuristic
-of multiple importance sampling (Veach and Guibas 1995), which is never much worse than the best weighting.
+**Rounds that were all fixed before the first judgment** are one round with E_c = sum_t E_tc: the
+balance heuristic of multiple importance sampling (Veach and Guibas 1995), which is never much worse
+than the best weighting.
 
-**Rounds designed after looking** may depend on everything seen before. For these the balance heuristic is biased,
-and the bias does not shrink with n: a cell that looked relevant is drawn more, and its weight is made to depend
-on that. Exactly unbiased is
+**Rounds designed after looking** may depend on everything seen before. For these the balance
+heuristic is biased, and the bias does not shrink with n: a cell that looked relevant is drawn more,
+and its weight is made to depend on that. Exactly unbiased is
 
-    D^ = sum_t omega_t D^_t,    sum_t omega_t = 1,    omega_t fixed before round t's first judgment       (2)
+    D^ = sum_t omega_t D^_t,    sum_t omega_t = 1,    omega_t fixed before round t's first judgment  (2)
 
-with each round divided by its own expectations. Here omega_t is proportional to (planned n_t) sqrt(t) (Owen and Zhou
-2020, *The square root rule for adaptive importance sampling*: at most 9/8 of the best variance over a wide family
-of decay rates). Without a plan, rounds count as planned alike: the size that a later round turns out to have may
-depend on what was seen, so it must not enter the weights.
+with each round divided by its own expectations. Here omega_t is proportional to (planned n_t)
+sqrt(t) (Owen and Zhou 2020, *The square root rule for adaptive importance sampling*: at most 9/8 of
+the best variance over a wide family of decay rates). Without a plan, rounds count as planned alike:
+the size that a later round turns out to have may depend on what was seen, so it must not enter the
+weights.
 
 Which case a round belongs to is read from its record, `Round.depends_on`.
 
 **Variance.** Given the past, rounds are uncorrelated (martingale differences):
 
-    Cov^ = sum_t omega_t^2 Cov^_t,        Cov^_t from the sampler                                         (3)
+    Cov^ = sum_t omega_t^2 Cov^_t,        Cov^_t from the sampler                            (3)
 """
 
 from __future__ import annotations
@@ -87,8 +89,8 @@ class Round:
     utility
         Judged utility of each draw, shape (n,); NaN where the pair is not judged yet.
     depends_on
-        Names of the rounds whose judgments the design could have looked at; empty if it was fixed before the first
-        judgment.
+        Names of the rounds whose judgments the design could have looked at; empty if it was fixed
+        before the first judgment.
     name
         The name by which later rounds refer to it.
     """
@@ -177,7 +179,8 @@ class Estimate(Result):
     contrast, contrast_std_error, contrast_low, contrast_high
         By contrast of the goal; shape (contrasts,).
     covariance, contrast_covariance
-        Of the systems' and the contrasts' estimates; shapes (systems, systems), (contrasts, contrasts).
+        Of the systems' and the contrasts' estimates; shapes (systems, systems), (contrasts,
+        contrasts).
     degrees
         Degrees of freedom, by system.
     reached
@@ -285,7 +288,8 @@ class Estimate(Result):
 
     @cached_property
     def pairs(self) -> Comparisons:
-        """Every system against every other, with simultaneous intervals; NaN where a pair is not covered."""
+        """Every system against every other, with simultaneous intervals; NaN where a pair is not
+        covered."""
         goal = all_pairs(self.goal.target)
         lost = _uncovered_contrasts(goal, self.reached)
         # F F' = covariance; an eigenvector basis stands a covariance of lower rank than size.
@@ -398,13 +402,14 @@ def estimate(
     level
         Confidence level of the intervals.
     planned
-        Planned draws of each stage, as fixed before the first judgment: the rounds that were fixed in advance are
-        one stage together, each later round is one. By default all stages alike.
+        Planned draws of each stage, as fixed before the first judgment: the rounds that were fixed
+        in advance are one stage together, each later round is one. By default all stages alike.
     combine
-        ``"planned"``, equation (2), or ``"balance"``: the balance heuristic over all rounds, refused where a round was
-        designed after looking.
+        ``"planned"``, equation (2), or ``"balance"``: the balance heuristic over all rounds,
+        refused where a round was designed after looking.
     bounds
-        Give intervals, without an estimate, for systems that the rounds do not cover wholly: from nothing to
+        Give intervals, without an estimate, for systems that the rounds do not cover wholly: from
+        nothing to
         `top_utility` for what could not be drawn.
     top_utility
         Largest utility a pair can have; by default the measure's, where it knows it.
@@ -418,7 +423,8 @@ def estimate(
     MissingJudgments
         If a drawn pair is not judged.
     SupportError
-        If the balance heuristic is asked for where it is biased, or bounds where utilities are unbounded.
+        If the balance heuristic is asked for where it is biased, or bounds where utilities are
+        unbounded.
     """
     intervals.check_level(level)
     _check(goal, rounds)
@@ -557,7 +563,8 @@ def judge(
     Parameters
     ----------
     target
-        Gives the utility of a grade; a pair that several assessors judged has the mean of their utilities.
+        Gives the utility of a grade; a pair that several assessors judged has the mean of their
+        utilities.
     sample
         The draws.
     qrels

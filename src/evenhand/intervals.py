@@ -1,15 +1,16 @@
 r"""Intervals from an estimate, its covariance and degrees of freedom.
 
-`student` covers each estimate alone: estimate +- t_{nu} std_error. `simultaneous` covers all of them together:
-the multiplier is the quantile of max_i |T_i|, T multivariate t with the estimated correlation, found by simulation
-with a fixed key; with one contrast it is the Student quantile, and never above Bonferroni's.
+`student` covers each estimate alone: estimate +- t_{nu} std_error. `simultaneous` covers all of
+them together: the multiplier is the quantile of max_i |T_i|, T multivariate t with the estimated
+correlation, found by simulation with a fixed key; with one contrast it is the Student quantile, and
+never above Bonferroni's.
 
 The degrees of freedom of a sum over rounds are Welch and Satterthwaite's,
 
-    nu = (sum_t v_t)^2 / sum_t (v_t^2 / nu_t),      v_t the variance that round t adds.                   (1)
+    nu = (sum_t v_t)^2 / sum_t (v_t^2 / nu_t),      v_t the variance that round t adds.      (1)
 
-Both answer for *this query set*. They are the source paper's interval (its equation for the CLT) with Student's
-t for the normal, and need n large where relevance is rare.
+Both answer for *this query set*. They are the source paper's interval (its equation for the CLT)
+with Student's t for the normal, and need n large where relevance is rare.
 """
 
 from __future__ import annotations

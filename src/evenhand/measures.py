@@ -2,7 +2,7 @@
 
 A measure here is *linear*: the value of a ranking y of query x is
 
-    U(x, y) = sum over ranks r of  weight(r) * utility(grade of the document at rank r),            (1)
+    U(x, y) = sum over ranks r of  weight(r) * utility(grade of the document at rank r),     (1)
 
 so that a system's value is a weighted sum over query-document pairs, and sampling pairs estimates it
 without bias. (Schnabel et al. 2016, equation 1 and the upper half of Table 1.)

@@ -1,9 +1,9 @@
 """float64 where it counts, without asking the user.
 
-A cumulative sum over 10^7 pairs in float32 gives half of them no mass at all. So the functions that users call
-with tables run in float64 for their own duration and hand back NumPy arrays (`in_float64`); the functions on
-arrays, which a caller may use inside his own ``jit``, follow his setting and refuse float32 where it would
-silently lose mass (`require_float64`).
+A cumulative sum over 10^7 pairs in float32 gives half of them no mass at all. So the functions that
+users call with tables run in float64 for their own duration and hand back NumPy arrays
+(`in_float64`); the functions on arrays, which a caller may use inside his own ``jit``, follow his
+setting and refuse float32 where it would silently lose mass (`require_float64`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Result = TypeVar("Result")
 def in_float64(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Run `function` in float64, whatever JAX is set to.
 
-    The setting ends with the call, so what `function` returns must be NumPy: a JAX array in float64 that left
-    would turn float32 at its next operation.
+    The setting ends with the call, so what `function` returns must be NumPy: a JAX array in float64
+    that left would turn float32 at its next operation.
     """
 
     @functools.wraps(function)

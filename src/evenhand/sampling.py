@@ -1,9 +1,9 @@
 r"""Draw pairs from a proposal: counts N_c with known expectations E_c.
 
-Every sampler answers with the cell of each of n draws, and knows the expected count E_c = E[N_c] of every cell.
-That is all an estimator needs: for any contrast a and utility u,
+Every sampler answers with the cell of each of n draws, and knows the expected count E_c = E[N_c] of
+every cell. That is all an estimator needs: for any contrast a and utility u,
 
-    E[ sum over draws of a_c u_c / E_c ] = sum_c a_c u_c       wherever E_c > 0.                         (1)
+    E[ sum over draws of a_c u_c / E_c ] = sum_c a_c u_c       wherever E_c > 0.             (1)
 
 ==========  ===============  =================================================================================
 sampler     E_c              how
@@ -15,20 +15,23 @@ sampler     E_c              how
 `iid`       n q              n independent draws; the source paper's sampler.
 ==========  ===============  =================================================================================
 
-Systematic sampling is not offered: its variance can be several times that of `iid` and cannot be estimated
-without bias.
+Systematic sampling is not offered: its variance can be several times that of `iid` and cannot be
+estimated without bias.
 
 **Water-filling.** For `distinct`, kappa is such that sum_c min(1, kappa q_c) = n.
 
-**Pivotal sampling in O(n).** Lay the cells on a line, each as long as its E_c, so that the line has length n.
-The cell k_i that spans the point i (a_i before it, b_i behind it) may be taken on either side. For i = 1..n:
-F_i is drawn from the stretch (i - 1, i - a_i), where a point on the part b_{i-1} stands for the cell H_{i-1} that
-was left over; then k_i is taken with probability a_i / (1 - b_i) and F_i left over as H_i, or F_i is taken
-and k_i left over. This is the ordered pivotal method of Deville and Tille (1998) as Chauvet (2012) describes it:
-n distinct cells, E[N_c] = E_c exactly, for any order.
+**Pivotal sampling in O(n).** Lay the cells on a line, each as long as its E_c, so that the line has
+length n. The cell k_i that spans the point i (a_i before it, b_i behind it) may be taken on either
+side. For i = 1..n: F_i is drawn from the stretch (i - 1, i - a_i), where a point on the part
+b_{i-1} stands for the cell H_{i-1} that was left over; then k_i is taken with probability a_i / (1
+- b_i) and F_i left over as H_i, or F_i is taken and k_i left over. This is the ordered pivotal
+method of Deville and Tille (1998) as Chauvet (2012) describes it: n distinct cells, E[N_c] = E_c
+exactly, for any order.
 
-**Covariance.** For z_i = a r / E of each draw: n/(n - 1) sum (z - mean)(z - mean)' for `iid` and, conservatively,
-`slices`; Hajek's n'/(n' - 1) sum (1 - E)(z - B)(z - B)', B weighted alike, over the n' draws with E < 1 for
+**Covariance.** For z_i = a r / E of each draw: n/(n - 1) sum (z - mean)(z - mean)' for `iid` and,
+conservatively,
+`slices`; Hajek's n'/(n' - 1) sum (1 - E)(z - B)(z - B)', B weighted alike, over the n' draws with E
+< 1 for
 `distinct` (Hajek 1964; Deville and Tille 2005, *Variance approximation under balanced sampling*).
 """
 
@@ -68,8 +71,8 @@ _BELOW_ONE = 1.0 - 2.0**-53
 def cumulate(mass: jax.typing.ArrayLike) -> jax.Array:
     """Cumulative shares of `mass`, ending at exactly 1; a cell without mass adds exactly nothing.
 
-    A parallel sum need not grow monotonically in its last digits; this one does, so that a search for u in
-    [0, 1) with ``side="right"`` can meet neither a cell without mass nor the end.
+    A parallel sum need not grow monotonically in its last digits; this one does, so that a search
+    for u in [0, 1) with ``side="right"`` can meet neither a cell without mass nor the end.
     """
     mass = require_float64(mass, "the mass to draw from")
     total = jnp.where(mass > 0, jnp.cumsum(mass), 0.0)
@@ -78,7 +81,8 @@ def cumulate(mass: jax.typing.ArrayLike) -> jax.Array:
 
 
 def independent(key: jax.Array, expected: jax.Array, n: int) -> jax.Array:
-    """n independent draws with replacement, cell c with probability E_c / sum E: int, shape (n,)."""
+    """Draw n cells with replacement with replacement, cell c with probability E_c / sum E: int, shape
+    (n,)."""
     u = jax.random.uniform(key, (n,), jnp.float64)
     return jnp.searchsorted(cumulate(expected), u, side="right")
 
@@ -90,7 +94,8 @@ def sliced(key: jax.Array, expected: jax.Array, n: int) -> jax.Array:
 
 
 def pivotal(key: jax.Array, expected: jax.Array, n: int) -> jax.Array:
-    """n distinct cells, cell c with probability E_c <= 1, sum E = n, in the order given: int, shape (n,)."""
+    """Draw n distinct cells, cell c with probability E_c <= 1, sum E = n, in the order given: int, shape
+    (n,)."""
     u, v = jax.random.uniform(key, (2, n), jnp.float64)
     end = cumulate(expected) * n
     point = jnp.arange(1.0, n + 1.0)
@@ -141,8 +146,8 @@ def water_fill(q: jax.typing.ArrayLike, n: int | jax.Array) -> jax.Array:
 def shuffle(key: jax.Array, n: int) -> jax.Array:
     """A pseudo-random order of 0..m-1, m the power of two from n on: uint32, shape (m,).
 
-    A Feistel network whose round keys come from `key`: no sort, which on 10^7 cells would take most of a
-    draw. Positions from n on are padding; give them no mass.
+    A Feistel network whose round keys come from `key`: no sort, which on 10^7 cells would take most
+    of a draw. Positions from n on are padding; give them no mass.
     """
     bits = max(1, (n - 1).bit_length())
     widths = (bits // 2, bits - bits // 2)
@@ -173,7 +178,8 @@ def _hajek(z: jax.Array, expected: jax.Array) -> tuple[jax.Array, jax.Array]:
     n = (free > 0).sum()
     centre = (free @ z) / jnp.where(free.sum() > 0, free.sum(), 1.0)
     residual = jnp.sqrt(free)[:, None] * (z - centre)
-    # One draw alone says nothing of its spread; where every draw was certain nothing is left to vary.
+    # One draw alone says nothing of its spread; where every draw was certain nothing is left to
+    # vary.
     scale = jnp.where(n == 1, jnp.nan, n / jnp.maximum(n - 1, 1))
     return residual.T @ residual * scale, n - 1.0
 
@@ -204,11 +210,12 @@ class Sampler:
     expected
         ``(q, n)`` to E, shape (cells,).
     draw
-        ``(key, expected, n, order)`` to the cell of each draw, int, shape (n,). `order` is the telling order of
-        the cells, for samplers that use one. Works under ``jit`` and ``vmap``; n is static.
+        ``(key, expected, n, order)`` to the cell of each draw, int, shape (n,). `order` is the
+        telling order of the cells, for samplers that use one. Works under ``jit`` and ``vmap``; n
+        is static.
     covariance
-        ``(z, expected at the draws)`` to the covariance of ``z.sum(0)``, shape (m, m), and its degrees of freedom; z has
-        shape (n, m).
+        ``(z, expected at the draws)`` to the covariance of ``z.sum(0)``, shape (m, m), and its
+        degrees of freedom; z has shape (n, m).
     repeats
         Whether a cell can be drawn twice.
     """
@@ -261,7 +268,8 @@ class Sample:
 
 
 def slice_order(goal: Goal) -> np.ndarray:
-    """The telling order of the cells: sign of the contrast, best rank, query; int64, shape (cells,).
+    """The telling order of the cells: sign of the contrast, best rank, query; int64, shape
+    (cells,).
 
     With several contrasts only rank and query order the cells.
     """
@@ -321,8 +329,8 @@ def draw(key: jax.Array, design: Design, n: int, *, sampler: str = "distinct") -
 def slices_variance(z: np.ndarray, q: np.ndarray, order: np.ndarray, n: int) -> np.ndarray:
     """Exact variance of the mean of z over n draws by slices, for comparison with ``iid``.
 
-    Slice i draws from q restricted to its stretch of the cumulated mass, so the variance is the sum of the variances
-    within slices.
+    Slice i draws from q restricted to its stretch of the cumulated mass, so the variance is the sum
+    of the variances within slices.
 
     Parameters
     ----------

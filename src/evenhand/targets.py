@@ -2,8 +2,8 @@ r"""What is to be estimated: each system's weights over the pool, and the contra
 
 With w_jc = weight(rank of cell c in system j) / |X| (0 where j does not return c) and u_c the utility of c,
 
-    U_j = sum_c w_jc u_c                                the value of system j, in the measure's own unit   (1)
-    a_c = C w_c,   D = C U = sum_c a_c u_c              the contrasts of the goal with matrix C            (2)
+    U_j = sum_c w_jc u_c                                the value of system j, in the measure's own unit  (1)
+    a_c = C w_c,   D = C U = sum_c a_c u_c              the contrasts of the goal with matrix C  (2)
 
 A goal is a matrix, contrasts x systems; there is no code path by scenario:
 
@@ -19,7 +19,7 @@ goal        contrasts                                  rows of C
 
 Designs need only the norm of a_c, weighted by the importance h_i of each contrast:
 
-    ||a_c|| = sqrt( sum_i h_i a_ic^2 )                                                                     (3)
+    ||a_c|| = sqrt( sum_i h_i a_ic^2 )                                                       (3)
 
 Differences are taken before squaring, relative to the largest weight of the cell: where all systems agree,
 a comparative contrast is exactly 0, not a rounding error.
@@ -41,7 +41,7 @@ import numpy as np
 
 from evenhand.errors import EvenhandError
 from evenhand.measures import Measure, parse
-from evenhand.pool import Pool
+from evenhand.pools import Pool
 from evenhand.precision import in_float64
 
 __all__ = [

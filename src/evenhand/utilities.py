@@ -2,7 +2,7 @@ r"""What a judgment is expected to say, before it is asked for: two moments for 
 
 A utility holds, for each cell c of the pool,
 
-    mean_c = E[r_c],     second_moment_c = E[r_c^2]                                                      (1)
+    mean_c = E[r_c],     second_moment_c = E[r_c^2]                                          (1)
 
 of the judgment r_c. Designs need the *second* moment: with r in {0, 1} and P(r = 1) = p the best proposal is
 proportional to sqrt(p), and p itself (the mean, as the source paper has it) costs exactly as much as knowing
@@ -22,14 +22,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from evenhand.errors import EvenhandError
 from evenhand.measures import Measure
-from evenhand.pool import Pool
-from evenhand.trec import Qrels
+from evenhand.pools import Pool
+from evenhand.trec import Qrels, read_qrels
 
 __all__ = [
     "PAPER_CURVES",
@@ -42,6 +43,7 @@ __all__ = [
     "mean_utility",
     "rank_utility",
     "score_utility",
+    "utility_named",
 ]
 
 #: What a pair is worth when nothing speaks for it, beside 1 for a pair on top of every system's ranking.
@@ -175,7 +177,7 @@ def external_utility(
     The value v of a pair is taken as a grade: u~ = the measure's utility of v, averaged where a pair has several.
     A predictor is right only most of the time, so E[r^2] is proportional to
 
-        0.1 m^2 + 0.9 m u~,     m = the largest u~ of the table                                          (2)
+        0.1 m^2 + 0.9 m u~,     m = the largest u~ of the table                              (2)
 
     (which for binary relevance is a probability of relevance between 0.1 and 1); a pair that the table lacks
     gets the table's mean u~.
@@ -225,3 +227,22 @@ def mean_utility(
 def known_utility(utility: np.ndarray, *, name: str = "known") -> Moments:
     """The true utilities, noise-free: what no design can beat, for simulations and bounds."""
     return Moments(name, utility, utility**2)
+
+
+def utility_named(name: str | Path, pool: Pool, measure: Measure) -> Moments:
+    """The utility that the command line calls `name`: ``rank``, ``flat``, ``score``, or a file.
+
+    Raises
+    ------
+    EvenhandError
+        If it is neither a known name nor a file.
+    """
+    known = {"rank": rank_utility, "flat": flat, "score": score_utility}
+    if str(name) in known:
+        return known[str(name)](pool)
+    if not Path(name).is_file():
+        raise EvenhandError(
+            f"unknown utility {str(name)!r}",
+            hint=f"one of {', '.join(known)}, or a file of predicted grades (qid docid value)",
+        )
+    return external_utility(pool, read_qrels(name), measure, name=Path(name).name)

@@ -101,7 +101,7 @@ def columns(
         if found[role] is None and kind != "name":
             raise FormatError(
                 f"{place.name}: no column for the {role}, got {', '.join(table.column_names)}",
-                hint=f"name it {' or '.join(ROLES[role])}",
+                hint=f"name it one of {', '.join(ROLES[role])}",
             )
     if not table.num_rows:
         raise FormatError(f"{place.name}: no rows", hint="the table has a header and nothing else")
@@ -133,7 +133,7 @@ def to_arrow(frame: Any, place: str) -> pa.Table:
     except TypeError:
         raise FormatError(
             f"{place}: not a table, a mapping or a path, got {type(frame).__name__}",
-            hint="a lazy frame must be collected first",
+            hint="collect a lazy frame first; a mapping is {qid: {docid: number}}",
         ) from None
 
 

@@ -15,6 +15,8 @@ from evenhand.trec.text import Faults, number, quote
 
 __all__ = ["from_json", "from_mapping"]
 
+_SHAPE = "one object a file: query ids, in each its document ids, with a number each"
+
 
 def from_json(data: bytes, place: str) -> Any:
     """Read JSON, refusing a repeated key (of which JSON readers silently keep the last)."""
@@ -30,14 +32,14 @@ def from_json(data: bytes, place: str) -> Any:
     try:
         content = json.loads(data, object_pairs_hook=pairs)
     except json.JSONDecodeError as error:
-        raise FormatError(f"{place}:{error.lineno}: not JSON: {error.msg}") from None
+        raise FormatError(f"{place}:{error.lineno}: not JSON: {error.msg}", hint=_SHAPE) from None
     except UnicodeDecodeError:
         raise FormatError(f"{place}: expected UTF-8 JSON") from None
     if isinstance(content, Mapping) and is_values(content):
         return content
     raise FormatError(
         f"{place}: expected JSON of the shape {{qid: {{docid: value}}}}, got {quote(data[:200])}",
-        hint="one object a file: query ids, in each its document ids, with a number each",
+        hint=_SHAPE,
     )
 
 

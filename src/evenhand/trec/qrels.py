@@ -142,6 +142,16 @@ def read_qrels(*sources: Any, negative: Literal["unjudged", "zero", "keep"] = "u
     ------
     FormatError
         A source that is missing or malformed; file, line and text are named.
+
+    Examples
+    --------
+    >>> qrels = read_qrels({"ann": {"q1": {"d3": 2, "d9": None}}, "bob": {"q1": {"d3": 1}}})
+    >>> qrels.to_frame()
+      query document assessor  grade
+    0    q1       d3      ann    2.0
+    1    q1       d3      bob    1.0
+    >>> qrels.notes
+    ('1 row has no grade: not judged.',)
     """
     if negative not in ("unjudged", "zero", "keep"):
         expected = '"unjudged", "zero" or "keep"'

@@ -69,6 +69,8 @@ def _query_lines(source: Source) -> list[str]:
         if text.skipped(line):
             continue
         head, tab, _ = line.partition(b"\t")
+        if not found and not faults.shown and frames.column_of([_decoded(head)], "query"):
+            continue  # a header
         at = f"{source.place}:{i}"
         if len(head.split()) != 1 and not (tab and head.strip()):
             faults.add(
@@ -85,3 +87,7 @@ def _query_lines(source: Source) -> list[str]:
     if not found:
         raise FormatError(f"{source.place}: no rows")
     return found
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "replace")

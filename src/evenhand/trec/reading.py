@@ -31,7 +31,7 @@ class Part:
     place
         The same, for messages.
     columns
-        By role: dictionary-encoded texts, or float64 (NaN where a cell was blank and might be).
+        By role: texts (dictionary-encoded, but for some document ids), or float64 (NaN where a cell was blank and might be).
     layout
         Of lines of fields; None for all else.
     """
@@ -45,13 +45,18 @@ class Part:
         return len(self.columns["query"])
 
     def codes(self, role: str) -> np.ndarray:
-        """Give the indices of a role's texts into `texts`; int32 [rows]."""
-        return self.columns[role].indices.to_numpy()
+        """Give the indices of a role's texts into `texts`; int [rows]."""
+        column = self.columns[role]
+        if pa.types.is_dictionary(column.type):
+            return column.indices.to_numpy()
+        return np.arange(len(column))
 
     def texts(self, role: str) -> pa.Array:
-        """Give the distinct texts of a role, in order of appearance; none without a column."""
+        """Give the texts that a role's codes mean, in order of appearance; none without a column."""
         column = self.columns.get(role)
-        return pa.array([], pa.string()) if column is None else column.dictionary
+        if column is None:
+            return pa.array([], pa.string())
+        return column.dictionary if pa.types.is_dictionary(column.type) else column
 
     def numbers(self, role: str) -> np.ndarray:
         """Give the numbers of a role; float64 [rows]."""

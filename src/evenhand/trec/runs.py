@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Runs", "read_runs"]
 
+_THREADS = os.cpu_count() or 1  # pyarrow and NumPy let go of Python's lock while they work
+
 LAYOUT = text.Layout(
     fields=("qid", "Q0", "docid", "rank", "score", "tag"),
     ids=("qid", "docid", "tag"),
@@ -184,6 +186,15 @@ def read_runs(
     FormatError
         A source that is missing or malformed (file, line and text are named), a document that a
         system returned twice for a query, or two systems of one name.
+
+    Examples
+    --------
+    >>> runs = read_runs({"bm25": {"q1": {"d7": 2.5, "d3": 4.0, "d9": 2.5}}})
+    >>> runs.to_frame()
+      system query document  rank  score
+    0   bm25    q1       d3     1    4.0
+    1   bm25    q1       d9     2    2.5
+    2   bm25    q1       d7     3    2.5
     """
     if order not in ("score", "rank"):
         raise EvenhandError(f'expected the order "score" or "rank", got {order!r}')
@@ -192,7 +203,7 @@ def read_runs(
     if order == "rank":
         roles, layout = roles | {"rank": "number"}, replace(LAYOUT, numbers=("rank", "score"))
     entries = expand(sources, "run")
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(_THREADS) as pool:
         parts = list(pool.map(lambda entry: read(entry, "score", roles, lambda _: layout), entries))
         blocks = [block for part in parts for block in _blocks(part)]
         systems, notes = _named(blocks, names)
@@ -279,7 +290,8 @@ def _assemble(
 ) -> Runs:
     """Give all ids their codes and put the blocks one after another, each in its own order."""
     queries, query_codes = intern([part.texts("query") for part in parts])
-    documents, document_codes = intern([part.texts("document") for part in parts])
+    texts = [part.texts("document") for part in parts]
+    documents, document_codes = intern(texts, each, groups=_THREADS)
     position = {id(part): i for i, part in enumerate(parts)}
     stops = np.cumsum([block.size for block in blocks])
     n = int(stops[-1])
@@ -320,7 +332,7 @@ def _repeated(block: _Block) -> FormatError:
     part = block.part
     rows = np.arange(block.size) if block.rows is None else block.rows
     queries = part.codes("query")[rows]
-    documents = part.codes("document")[rows]
+    documents = intern([part.texts("document")])[1][0][part.codes("document")][rows]
     order = np.lexsort((rows, documents, queries))
     same = (np.diff(queries[order]) == 0) & (np.diff(documents[order]) == 0)
     pairs = sorted(zip(rows[order][1:][same], rows[order][:-1][same], strict=True))

@@ -6,7 +6,6 @@ import glob
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,7 @@ def is_values(mapping: Mapping[Any, Any]) -> bool:
     """Whether a mapping is ``{qid: {docid: value}}``, and no ``{name: source}``."""
     return all(
         isinstance(inner, Mapping)
-        and all(v is None or isinstance(v, Real | str) for v in inner.values())
+        and all(v is None or isinstance(v, str) or hasattr(v, "__float__") for v in inner.values())
         for inner in mapping.values()
     )
 

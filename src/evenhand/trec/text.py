@@ -53,7 +53,8 @@ class Layout:
     fields
         Their names, as messages print them.
     ids
-        Those that are read as text.
+        Those that are read as text. A docid hardly repeats within a file, so a dictionary of its own
+        would only be hashed once more: it is plain text, unless pyarrow needs several blocks.
     numbers
         Those that are read as finite numbers.
     hints
@@ -151,7 +152,7 @@ def parse(data: bytes, layout: Layout, name: str) -> pa.Table:
     Returns
     -------
     pa.Table
-        The layout's ids (dictionary-encoded) and numbers (float64, finite), one chunk a column,
+        The layout's ids (dictionary-encoded, or text) and numbers (float64, finite), one chunk a column,
         one row a line that is neither empty nor a comment.
 
     Raises
@@ -201,6 +202,8 @@ def _columns(data: bytes, layout: Layout) -> pa.Table | None:
     if (blank[1:] & blank[:-1]).any():
         return None
     types = dict.fromkeys(layout.ids, ID) | dict.fromkeys(layout.numbers, pa.float64())
+    if len(data) < _BLOCK:
+        types["docid"] = pa.string()
     try:
         table = pacsv.read_csv(
             pa.BufferReader(data),
@@ -244,9 +247,12 @@ def _any_empty(table: pa.Table, name: str) -> bool:
 
 def _squeeze(data: bytes) -> bytes:
     """Drop comments, and all blanks but one between two fields."""
-    data = re.sub(rb"(?m)^#.*\n?", b"", data)
-    data = re.sub(rb"  +", b" ", data)
-    return re.sub(rb"(?m)^ | $", b"", data)
+    data = b"\n" + data
+    if b"\n#" in data:
+        data = re.sub(rb"\n#[^\n]*", b"", data)
+    while b"  " in data:
+        data = data.replace(b"  ", b" ")
+    return data.replace(b"\n ", b"\n").replace(b" \n", b"\n").strip(b" \n")
 
 
 def skipped(line: bytes) -> bool:

@@ -1,0 +1,395 @@
+"""The command line: each command one library call of the same name and words.
+
+The only room that prints or exits. Results go to stdout, progress and notes to stderr; exit status 0 is done,
+1 failed, 2 misused. Imports that take long wait until a command needs them.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from evenhand.errors import EvenhandError
+
+__all__ = ["main"]
+
+FORMAT = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "csv", "latex"]),
+    default="table",
+    show_default=True,
+    help="How to print the result.",
+)
+MEASURE = click.option("-m", "--measure", required=True, help="Like P@10, DCG@100, RBP(p=0.8).")
+ORDER = click.option(
+    "--order",
+    type=click.Choice(["score", "rank"]),
+    default="score",
+    show_default=True,
+    help="What orders a run.",
+)
+NEGATIVE = click.option(
+    "--negative",
+    type=click.Choice(["unjudged", "zero", "keep"]),
+    default="unjudged",
+    show_default=True,
+    help="What a grade below 0 means.",
+)
+LEVEL = click.option("--level", type=float, default=0.95, show_default=True, help="Of the intervals.")
+SEED = click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the draw; recorded.")
+QUERIES = click.option(
+    "--queries",
+    type=click.Path(exists=True, dir_okay=False),
+    help="File of the study's queries: one id a line, 'qid text', or qrels.",
+)
+RUNS = click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+STUDY = click.argument("study", type=click.Path(), metavar="STUDY")
+
+
+class Numbers(click.ParamType):
+    """Numbers with commas between, like ``250,1000``."""
+
+    name = "N,N,..."
+
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Split and convert."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return [self.kind(part) for part in value.split(",")]
+        except ValueError:
+            self.fail(f"expected numbers with commas between, got {value!r}", param, ctx)
+
+
+class Names(click.ParamType):
+    """Names with commas between."""
+
+    name = "NAME,NAME,..."
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Split."""
+        return value.split(",") if isinstance(value, str) else value
+
+
+class _Commands(click.Group):
+    """Turns the library's errors into a line that says what is wrong and one that says what to do."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except EvenhandError as error:
+            if ctx.params.get("debug"):
+                raise
+            _tell("error", error.message, "red")
+            if error.hint:
+                _tell("hint", error.hint, "yellow")
+            ctx.exit(1)
+
+
+def _tell(kind: str, text: str, colour: str) -> None:
+    click.secho(f"{kind}: ", fg=colour, bold=True, nl=False, err=True)
+    click.echo(text, err=True)
+
+
+def _notes(notes: Sequence[str]) -> None:
+    for note in notes:
+        _tell("note", note, "cyan")
+
+
+def _print(result: Any, form: str) -> None:
+    click.echo(result.render(form), nl=False)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(importlib.metadata.version("evenhand"), prog_name="evenhand")
+@click.option("--debug", is_flag=True, help="Show the whole traceback of an error.")
+def main(debug: bool) -> None:
+    """Tell which ranking system is better, by how much and how surely, from few judgments.
+
+    A study in four commands:
+
+    \b
+      evenhand new study runs/* -m DCG@100 --goal rank
+      evenhand draw study --budget 500
+      evenhand judge study study/round-001/to_judge.tsv
+      evenhand estimate study
+
+    `evenhand demo` shows all of it on made data. For shell completion, put
+    eval "$(_EVENHAND_COMPLETE=bash_source evenhand)" into ~/.bashrc (or zsh_source, fish_source).
+    """
+
+
+@main.command()
+@click.option("--out", type=click.Path(), default="evenhand-demo", show_default=True, help="Folder.")
+@click.option("--budget", type=int, default=400, show_default=True, help="Pairs to judge.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+@FORMAT
+def demo(out: str, budget: int, seed: int, form: str) -> None:
+    """Run a complete study on made data with known truth."""
+    from evenhand.demo import demo as run
+
+    result = run(out, budget=budget, seed=seed)
+    _print(result, form)
+
+
+@main.command()
+@RUNS
+@click.option("--qrels", required=True, multiple=True, help="Judgments.")
+@click.option("-m", "--measure", "measures", required=True, multiple=True, help="Like P@10; repeatable.")
+@click.option("-q", "per_query", is_flag=True, help="Print every query's value too.")
+@QUERIES
+@NEGATIVE
+@ORDER
+@FORMAT
+def evaluate(
+    runs: tuple[str, ...],
+    qrels: tuple[str, ...],
+    measures: tuple[str, ...],
+    per_query: bool,
+    queries: str | None,
+    negative: str,
+    order: str,
+    form: str,
+) -> None:
+    """Evaluate runs with complete judgments, as trec_eval does."""
+    from evenhand.evaluation import evaluate as run
+    from evenhand.trec import read_qrels, read_queries, read_runs
+
+    result = run(
+        read_runs(*runs, order=order),
+        read_qrels(*qrels, negative=negative),
+        measures,
+        queries=None if queries is None else read_queries(queries),
+    )
+    click.echo(result.render(form, per_query=per_query), nl=False)
+    if form != "table":
+        _notes(result.notes)
+
+
+@main.command()
+@STUDY
+@RUNS
+@MEASURE
+@click.option(
+    "--goal",
+    type=click.Choice(["absolute", "pair", "baseline", "rank"]),
+    default="rank",
+    show_default=True,
+    help="Each system alone, two against each other, all against --baseline, or all ranked.",
+)
+@click.option("--baseline", metavar="SYSTEM", help="The system to compare with.")
+@click.option("--depth", type=int, help="Deepest rank to keep.  [default: the measure's cutoff]")
+@QUERIES
+@click.option("--grades", type=Numbers(float), help="Grades that a judgment may have.  [default: any]")
+@click.option("--plan", type=Numbers(int), help="Planned draws of each round; fixes their weights.")
+@ORDER
+def new(study: str, runs: tuple[str, ...], measure: str, **options: Any) -> None:
+    """Start a study of RUN... in the folder STUDY."""
+    from evenhand.study import Study
+
+    made = Study.create(study, *runs, measure=measure, **options)
+    _notes(made.pool.notes)
+    _notes(made.unanswered_notes())
+    pool = made.pool
+    click.echo(
+        f"{study}: {made.settings.measure}, goal {made.settings.goal}, {len(pool.systems):,} systems, "
+        f"{len(pool.queries):,} queries, {len(pool):,} query-document pairs"
+    )
+
+
+@main.command()
+@STUDY
+@RUNS
+@ORDER
+def add(study: str, runs: tuple[str, ...], order: str) -> None:
+    """Add systems that arrive later."""
+    from evenhand.study import Study
+
+    before = Study.open(study)
+    pairs = len(before.pool)
+    names = before.add(*runs, order=order)
+    after = Study.open(study)
+    click.echo(f"added {', '.join(names)}: {len(after.pool) - pairs:,} pairs that no earlier system returned")
+
+
+@main.command()
+@STUDY
+@click.option("--budget", type=int, required=True, metavar="N", help="Pairs to draw.")
+@click.option(
+    "--utility",
+    default="rank",
+    show_default=True,
+    metavar="rank|flat|score|FILE",
+    help="What judgments are expected to say; FILE holds 'qid docid value', like an LLM judge's labels.",
+)
+@click.option(
+    "--design",
+    "kind",
+    type=click.Choice(["optimal", "minimax", "naive", "uniform"]),
+    default="optimal",
+    show_default=True,
+)
+@click.option("--floor", type=float, default=0.1, show_default=True, help="Share kept for other goals.")
+@click.option(
+    "--sampler",
+    type=click.Choice(["distinct", "slices", "iid"]),
+    default="distinct",
+    show_default=True,
+    help="Without repeats, stratified, or independent.",
+)
+@SEED
+@FORMAT
+def draw(study: str, budget: int, form: str, **options: Any) -> None:
+    """Design the next round and draw it."""
+    from evenhand.study import Study
+
+    _print(Study.open(study).draw(budget, **options), form)
+
+
+@main.command()
+@STUDY
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@NEGATIVE
+@click.option("--revise", is_flag=True, help="Let an assessor's new grade supersede the old one.")
+@FORMAT
+def judge(study: str, files: tuple[str, ...], negative: str, revise: bool, form: str) -> None:
+    """Take in judgments: qrels, or the filled-in to_judge.tsv. Safe to repeat."""
+    from evenhand.study import Study
+
+    _print(Study.open(study).judge(*files, negative=negative, revise=revise), form)
+
+
+@main.command()
+@STUDY
+@LEVEL
+@click.option(
+    "--for",
+    "question",
+    type=click.Choice(["queries"]),
+    default="queries",
+    show_default=True,
+    help="What the intervals answer for: this set of queries.",
+)
+@click.option("--bounds", is_flag=True, help="Give bounds for systems that no round covers wholly.")
+@click.option("--pairs", is_flag=True, help="Compare every pair, each alone and all together.")
+@click.option(
+    "--combine",
+    type=click.Choice(["planned", "balance"]),
+    default="planned",
+    show_default=True,
+    help="Weights of rounds; the balance heuristic only where it is unbiased.",
+)
+@click.option("--plot", type=click.Path(dir_okay=False), help="Also draw the intervals into this file.")
+@FORMAT
+def estimate(
+    study: str,
+    level: float,
+    question: str,
+    bounds: bool,
+    pairs: bool,
+    combine: str,
+    plot: str | None,
+    form: str,
+) -> None:
+    """Estimate systems and contrasts with intervals."""
+    from evenhand.study import Study
+
+    found = Study.open(study).estimate(level=level, bounds=bounds, combine=combine)
+    _print(found.pairs if pairs else found, form)
+    if plot is not None:
+        from evenhand.pictures import plot_estimate, save
+
+        save(plot_estimate(found), plot)
+
+
+@main.command()
+@RUNS
+@click.option("--qrels", required=True, multiple=True, help="Complete judgments.")
+@MEASURE
+@click.option(
+    "--goal", type=click.Choice(["absolute", "pair", "baseline", "rank"]), default="rank", show_default=True
+)
+@click.option("--baseline", metavar="SYSTEM")
+@click.option("--systems", type=Names(), help="Only these systems.")
+@click.option("--sample-systems", type=int, metavar="K", help="Only K systems, drawn by the seed.")
+@QUERIES
+@click.option("--budgets", type=Numbers(int), default="250,1000", show_default=True)
+@click.option("--designs", type=Names(), default="naive,flat,rank", show_default=True)
+@click.option("--samplers", type=Names(), default="distinct", show_default=True)
+@click.option("--floor", type=float, default=0.1, show_default=True)
+@click.option("--replications", type=int, default=1000, show_default=True)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+@click.option("--plot", type=click.Path(dir_okay=False), help="Also draw the errors into this file.")
+@LEVEL
+@NEGATIVE
+@ORDER
+@FORMAT
+def simulate(
+    runs: tuple[str, ...],
+    qrels: tuple[str, ...],
+    measure: str,
+    order: str,
+    negative: str,
+    plot: str | None,
+    form: str,
+    **options: Any,
+) -> None:
+    """Replicate studies against complete judgments: error, order, coverage."""
+    from evenhand.simulation import simulate_runs
+    from evenhand.trec import read_qrels, read_queries, read_runs
+
+    if options["queries"] is not None:
+        options["queries"] = read_queries(options["queries"])
+    with _progress("studies") as progress:
+        result = simulate_runs(
+            read_runs(*runs, order=order),
+            read_qrels(*qrels, negative=negative),
+            measure,
+            progress=progress,
+            **options,
+        )
+    _print(result, form)
+    if plot is not None:
+        from evenhand.pictures import plot_simulation, save
+
+        save(plot_simulation(result), plot)
+
+
+class _progress:  # noqa: N801 - used as a word of the language
+    """A progress bar on stderr, silent where that is no terminal."""
+
+    def __init__(self, what: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        self.bar = Progress(
+            TextColumn(what),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> Callable[[int, int], None]:
+        self.bar.start()
+        task = self.bar.add_task("", total=None)
+        return lambda done, total: self.bar.update(task, advance=done, total=total)
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,414 @@
+r"""Plain evaluation with complete judgments: what trec_eval does, for every system at once.
+
+For measure m, the value of system j on query x is the weighted sum of utilities over its ranking,
+
+    V_mjx = sum over ranks r of  weight_m(r) * u_m(pair at rank r of j's list for x)                     (1)
+    V_mj  = (1 / |X|) sum_x V_mjx                                                                        (2)
+
+in the measure's own unit, with u the utility of the grade, averaged where a pair has several judgments. A pair that
+nobody judged counts as 0, and so does a query that a system does not answer. Both are said in the notes, because
+both make a value a lower bound rather than a measurement: where many ranked documents are unjudged, draw and
+judge (the rest of this library) instead of evaluating.
+
+- `evaluate`: runs (or a pool that is there already) and judgments to values.
+- `Evaluation`: the values by measure, system and query; prints as table, JSON, CSV and LaTeX.
+
+No JAX is needed here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from evenhand.errors import EvenhandError
+from evenhand.measures import Measure, parse
+from evenhand.pools import Pool
+from evenhand.tables import Result, Table, plain
+from evenhand.trec import Qrels, Runs, read_qrels, read_runs
+from evenhand.utilities import mean_utility
+
+__all__ = ["Evaluation", "evaluate"]
+
+#: How many names a note lists.
+MOST = 5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluation(Result):
+    """Values of systems under complete judgments.
+
+    Attributes
+    ----------
+    measures
+        What was measured, M of them.
+    systems
+        Names of the k systems.
+    queries
+        Ids of the |X| queries, sorted by bytes.
+    values
+        V_mjx, equation (1), in the measure's unit; float64, shape (M, k, |X|).
+    unjudged
+        Share of the ranked documents within the measure's depth that nobody judged, from 0 to 1; float64, shape
+        (M, k); NaN for a system that answers no query.
+    notes
+        What a user should know, a sentence each.
+    """
+
+    measures: tuple[Measure, ...]
+    systems: tuple[str, ...]
+    queries: tuple[str, ...]
+    values: np.ndarray
+    unjudged: np.ndarray
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        names = ", ".join(map(str, self.measures))
+        return f"Evaluation({names} of {len(self.systems)} systems on {len(self.queries)} queries)"
+
+    @property
+    def value(self) -> np.ndarray:
+        """Mean over the queries, equation (2), in the measure's unit: float64, shape (M, k)."""
+        return self.values.mean(-1)
+
+    def tables(self) -> list[Table]:
+        """One table, a row a system and a column a measure."""
+        columns = {
+            "system": self.systems,
+            **{str(m): value for m, value in zip(self.measures, self.value, strict=True)},
+        }
+        return [Table.of(f"Means over {len(self.queries)} queries", columns)]
+
+    def by_query(self) -> Table:
+        """The table of all values, a row a system and query."""
+        k, n = len(self.systems), len(self.queries)
+        columns = {
+            "system": np.repeat(np.array(self.systems, object), n),
+            "query": np.tile(np.array(self.queries, object), k),
+            **{str(m): v.reshape(-1) for m, v in zip(self.measures, self.values, strict=True)},
+        }
+        return Table.of(f"{k} systems by query", columns)
+
+    def notes_shown(self) -> Sequence[str]:
+        """The notes."""
+        return self.notes
+
+    def to_dict(self, per_query: bool = False) -> dict[str, Any]:
+        """The values as plain Python values.
+
+        Parameters
+        ----------
+        per_query
+            Also name the value of each query, under each system.
+
+        Returns
+        -------
+        dict
+            ``{"measure": "P@10", "systems": [{"system": "bm25", "value": 0.4, "queries": {"401": 0.3}}]}``, with
+            ``queries`` only where they are asked for; with several measures ``{"measures": [such, such]}``.
+        """
+
+        def one(m: int) -> dict[str, Any]:
+            systems: list[dict[str, Any]] = [
+                {"system": name, "value": value}
+                for name, value in zip(self.systems, self.value[m].tolist(), strict=True)
+            ]
+            if per_query:
+                for entry, row in zip(systems, self.values[m].tolist(), strict=True):
+                    entry["queries"] = dict(zip(self.queries, row, strict=True))
+            return {"measure": str(self.measures[m]), "systems": systems}
+
+        found = [one(m) for m in range(len(self.measures))]
+        return found[0] if len(found) == 1 else {"measures": found}
+
+    def to_json(self, per_query: bool = False) -> str:
+        """`to_dict` as JSON text."""
+        found = plain(self.to_dict(per_query))
+        return json.dumps(found, ensure_ascii=False, indent=2, allow_nan=False)
+
+    def render(self, format: str = "table", *, per_query: bool = False) -> str:
+        """The values in one of `evenhand.tables.FORMATS`.
+
+        Parameters
+        ----------
+        format
+            ``"table"``, ``"json"``, ``"csv"`` or ``"latex"``.
+        per_query
+            Also give the value of each query: in JSON under its system, in CSV instead of the means, otherwise in
+            a table of its own before them.
+        """
+        if not per_query:
+            return Result.render(self, format)
+        table = self.by_query()
+        if format == "json":
+            return self.to_json(per_query=True) + "\n"
+        if format == "csv":
+            return table.to_csv()
+        if format == "latex":
+            return f"{table.to_latex()}\n{Result.render(self, format)}"
+        return f"{table.to_text()}\n\n{Result.render(self, format)}"
+
+
+def evaluate(
+    runs: Runs | Pool | Any,
+    qrels: Qrels | Any,
+    measures: str | Measure | Iterable[str | Measure],
+    *,
+    queries: Iterable[str] | None = None,
+) -> Evaluation:
+    """Evaluate systems with complete judgments, equations (1) and (2).
+
+    Parameters
+    ----------
+    runs
+        The systems: `Runs`, anything that `read_runs` takes, or a `Pool` that is there already.
+    qrels
+        The judgments: `Qrels`, or anything that `read_qrels` takes.
+    measures
+        One or several, as measures or as users write them (``"P@10"``).
+    queries
+        Ids of the queries to average over. By default those of the qrels, or of the pool if one is given. A query
+        that a system does not answer earns 0; a run's other queries are ignored; both are told in the notes.
+
+    Returns
+    -------
+    Evaluation
+        Values in each measure's own unit.
+
+    Raises
+    ------
+    FormatError
+        If runs or qrels cannot be read.
+    EvenhandError
+        If no measure or query is given, no run answers any of the queries, or the pool is shallower than a measure
+        looks.
+
+    Examples
+    --------
+    >>> run = {"q1": {"a": 3.0, "b": 2.0}, "q2": {"a": 1.0}}
+    >>> found = evaluate({"bm25": run}, {"q1": {"b": 1}, "q2": {"a": 2, "c": 1}}, ["P@2", "DCG@2"])
+    >>> found.value.round(4).tolist()
+    [[0.5], [1.3155]]
+    """
+    wanted = _measures(measures)
+    if not isinstance(runs, Runs | Pool):
+        runs = read_runs(runs)
+    if not isinstance(qrels, Qrels):
+        qrels = read_qrels(qrels)
+    if not len(qrels):
+        raise EvenhandError(f"{qrels.source} holds no judgment")
+    if queries is not None:
+        known = pa.array(sorted({str(q) for q in queries}, key=str.encode), pa.string())
+    else:
+        known = (runs.queries if isinstance(runs, Pool) else qrels.queries).cast(pa.string())
+    if not len(known):
+        raise EvenhandError("there are no queries to evaluate on")
+
+    cutoffs = [m.cutoff for m in wanted]
+    depth = None if None in cutoffs else max(c for c in cutoffs if c is not None)
+    if isinstance(runs, Pool):
+        _check_depth(runs, wanted)
+    pair, judged = _pairs(qrels)
+    ranked, ignored = _ranked(runs, qrels, judged, known, depth)
+    k, n = len(runs.systems), len(known)
+    group = ranked.system.astype(np.int64) * n + ranked.query
+    answered = np.bincount(group[ranked.rank == 1], minlength=k * n).reshape(k, n) > 0
+
+    values = np.empty((len(wanted), k, n))
+    counted, missing = np.empty((2, len(wanted), k))
+    hit = np.flatnonzero(ranked.pair >= 0)
+    hit_pair, hit_group, hit_rank = ranked.pair[hit], group[hit], ranked.rank[hit]
+    ranks = np.arange(1, int(ranked.rank.max()) + 1)
+    for m, measure in enumerate(wanted):
+        utility = np.zeros(len(judged))
+        cells, mean = mean_utility(pair, qrels.grade, measure)
+        utility[cells] = mean
+        weight = measure.weight(ranks)
+        product = weight[hit_rank - 1] * utility[hit_pair]
+        # Most judged documents are not relevant: only the others add to a sum.
+        some = np.flatnonzero(product)
+        flat = np.bincount(hit_group[some], product[some], minlength=k * n)
+        values[m] = flat.reshape(k, n)
+        counts = weight != 0
+        counted[m] = _count(ranked.system, ranked.rank, counts, k)
+        missing[m] = counted[m] - _count(ranked.system[hit], hit_rank, counts, k)
+    share = np.divide(missing, counted, out=np.full_like(missing, np.nan), where=counted > 0)
+    return Evaluation(
+        measures=wanted,
+        systems=runs.systems,
+        queries=tuple(known.to_pylist()),
+        values=values,
+        unjudged=share,
+        notes=(
+            *runs.notes,
+            *qrels.notes,
+            *_query_notes(runs.systems, qrels, known, answered, ignored),
+            *_unjudged_notes(wanted, runs.systems, counted, missing),
+        ),
+    )
+
+
+class _Ranked(NamedTuple):
+    """Ranked documents within the depth, on the queries evaluated; each of shape (n,)."""
+
+    system: np.ndarray
+    query: np.ndarray  # code into the queries evaluated
+    rank: np.ndarray
+    pair: np.ndarray  # number of the judged pair, -1 where nobody judged it
+
+
+def _measures(measures: str | Measure | Iterable[str | Measure]) -> tuple[Measure, ...]:
+    if isinstance(measures, str | Measure):
+        measures = [measures]
+    wanted = {str(measure): measure for measure in map(parse, measures)}
+    if not wanted:
+        raise EvenhandError("no measure was given", hint="give one like P@10 or DCG@100")
+    return tuple(wanted.values())
+
+
+def _check_depth(pool: Pool, measures: Iterable[Measure]) -> None:
+    if pool.depth is None or int(pool.rank.max(initial=0)) < pool.depth:
+        return
+    for measure in measures:
+        if measure.cutoff is None or measure.cutoff > pool.depth:
+            raise EvenhandError(
+                f"{measure} looks deeper than the pool, whose depth is {pool.depth}",
+                hint="evaluate the runs themselves, or pool them to the measure's cutoff",
+            )
+
+
+def _pairs(qrels: Qrels) -> tuple[np.ndarray, np.ndarray]:
+    """Number of the distinct pair of each judgment, and the pairs' keys, ascending."""
+    keys = qrels.query.astype(np.int64) * len(qrels.documents) + qrels.document
+    # Judgments come sorted by query, document and assessor.
+    first = np.concatenate([[True], keys[1:] != keys[:-1]])
+    return np.cumsum(first) - 1, keys[first]
+
+
+def _codes(ids: pa.Array, table: pa.Array) -> np.ndarray:
+    found = pc.index_in(ids, value_set=table.cast(ids.type))
+    return pc.fill_null(found, -1).to_numpy()
+
+
+def _ranked(
+    runs: Runs | Pool, qrels: Qrels, judged: np.ndarray, known: pa.Array, depth: int | None
+) -> tuple[_Ranked, int]:
+    """What the systems return within the depth, and how many queries of theirs were ignored."""
+    rows = slice(None) if depth is None else np.flatnonzero(runs.rank <= depth)
+    system, rank = runs.system[rows], runs.rank[rows]
+    if isinstance(runs, Pool):
+        cell = np.repeat(np.arange(len(runs), dtype=np.int32), np.diff(runs.start))[rows]
+        query, document = runs.query[cell], runs.document[cell]
+    else:
+        query, document = runs.query[rows], runs.document[rows]
+
+    answered = np.zeros(len(runs.queries), bool)
+    answered[query] = True
+    recode = _codes(runs.queries, known)
+    ignored = int(np.sum(answered & (recode < 0)))
+    if ignored:
+        keep = np.flatnonzero(recode[query] >= 0)
+        system, rank, query, document = (x[keep] for x in (system, rank, query, document))
+    if not len(system):
+        raise EvenhandError(
+            "no run answers any query of the judgments",
+            hint="check that runs and qrels come from the same collection",
+        )
+
+    # Ids of documents are compared once each, and only those within the depth.
+    used = np.zeros(len(runs.documents), bool)
+    used[document] = True
+    kept = np.flatnonzero(used)
+    documents = np.full(len(used), -1, np.int32)
+    documents[kept] = _codes(runs.documents.take(pa.array(kept)), qrels.documents)
+    judged_document = documents[document]
+    judged_query = _codes(runs.queries, qrels.queries)[query]
+    pair = np.full(len(system), -1, np.int32)
+    hit = np.flatnonzero((judged_document >= 0) & (judged_query >= 0))
+    wanted = judged_query[hit].astype(np.int64) * len(qrels.documents) + judged_document[hit]
+    pair[hit] = _find(judged, wanted, len(qrels.queries) * len(qrels.documents))
+    return _Ranked(system, recode[query], rank, pair), ignored
+
+
+def _find(keys: np.ndarray, wanted: np.ndarray, n_keys: int) -> np.ndarray:
+    """Places of the wanted in distinct keys below `n_keys`, -1 where they are not among them."""
+    if n_keys <= 16 * (len(keys) + len(wanted)):
+        place = np.full(n_keys, -1, np.int32)
+        place[keys] = np.arange(len(keys), dtype=np.int32)
+        return place[wanted]
+    return _codes(pa.array(wanted), pa.array(keys))
+
+
+def _count(system: np.ndarray, rank: np.ndarray, counts: np.ndarray, k: int) -> np.ndarray:
+    """How many ranked documents of each system count."""
+    if not counts.all():
+        system = system[counts[rank - 1]]
+    return np.bincount(system, minlength=k)
+
+
+def _query_notes(
+    systems: tuple[str, ...],
+    qrels: Qrels,
+    known: pa.Array,
+    answered: np.ndarray,
+    ignored: int,
+) -> list[str]:
+    notes = []
+    if ignored:
+        notes.append(
+            f"Ignored, not among the {len(known):,} queries evaluated: {_counted(ignored)} of the runs."
+        )
+    by_any = answered.any(0)
+    for what, absent in (
+        ("Without a judgment, so that every system earns 0", _codes(known, qrels.queries) < 0),
+        ("Answered by no system, which earns 0", ~by_any),
+    ):
+        if absent.any():
+            notes.append(f"{what}: {_named(known, absent)}.")
+    partial = np.flatnonzero(~answered[:, by_any].all(1))
+    for j in partial[:MOST]:
+        absent = by_any & ~answered[j]
+        notes.append(f"Unanswered by {systems[j]}, which earns 0: {_named(known, absent)}.")
+    if len(partial) > MOST:
+        notes.append(f"{len(partial) - MOST:,} more of the systems leave queries unanswered.")
+    return notes
+
+
+def _unjudged_notes(
+    measures: tuple[Measure, ...],
+    systems: tuple[str, ...],
+    counted: np.ndarray,
+    missing: np.ndarray,
+) -> list[str]:
+    notes = []
+    for measure, total, lacking in zip(measures, counted, missing, strict=True):
+        if lacking.any():
+            share = np.divide(lacking, total, out=np.zeros_like(lacking), where=total > 0)
+            worst = int(share.argmax())
+            notes.append(
+                f"{measure}: {_percent(lacking.sum() / total.sum())} of the "
+                f"{int(total.sum()):,} ranked documents that count are unjudged and earn 0"
+                + (f", most of {systems[worst]} ({_percent(share[worst])})" * (len(systems) > 1))
+                + "."
+            )
+    return notes
+
+
+def _percent(share: float) -> str:
+    return "under 0.1 %" if share < 0.001 else f"{100 * share:.1f} %"
+
+
+def _counted(n: int) -> str:
+    return "1 query" if n == 1 else f"{n:,} queries"
+
+
+def _named(known: pa.Array, which: np.ndarray) -> str:
+    names = known.filter(pa.array(which)).to_pylist()
+    more = ", ..." if len(names) > MOST else ""
+    return f"{_counted(len(names))} ({', '.join(names[:MOST])}{more})"

@@ -1,0 +1,296 @@
+"""The query-document pairs of all runs, numbered once.
+
+A *cell* is a pair (query, document) that at least one system returns within the depth; the *pool* is the set
+of cells. Everything downstream speaks of cells by number: weights, utilities, proposals, draws.
+
+Who returned a cell, and where, is kept by cell in compressed rows: the entries of cell c are
+``start[c]:start[c + 1]``, sorted by system. Nothing of size systems x cells is ever held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from evenhand.errors import EvenhandError
+from evenhand.trec import Qrels, Runs
+
+__all__ = ["Pool", "pool"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pool:
+    """The cells of a study and the systems that return them.
+
+    Attributes
+    ----------
+    systems
+        Names of the k systems.
+    queries
+        Ids of the queries of the study, |X| of them, whether answered or not.
+    documents
+        Ids of the documents that occur in the pool.
+    query, document
+        Codes into `queries` and `documents` by cell; int32, shape (cells,).
+    start
+        Where the entries of each cell begin; int64, shape (cells + 1,).
+    system, rank, score
+        By entry: who returned the cell, at which rank (from 1), with which score; shape (entries,).
+    depth
+        Ranks beyond it were left out; None if none were.
+    notes
+        What a user should know about how the pool came to be, a sentence each.
+    """
+
+    systems: tuple[str, ...]
+    queries: pa.Array
+    documents: pa.Array
+    query: np.ndarray
+    document: np.ndarray
+    start: np.ndarray
+    system: np.ndarray
+    rank: np.ndarray
+    score: np.ndarray
+    depth: int | None
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+    def __repr__(self) -> str:
+        depth = f", depth {self.depth}" if self.depth else ""
+        return (
+            f"Pool({len(self):,} query-document pairs of {len(self.systems)} systems "
+            f"on {len(self.queries)} queries{depth})"
+        )
+
+    @property
+    def cell(self) -> np.ndarray:
+        """The cell of each entry; int64, shape (entries,)."""
+        return np.repeat(np.arange(len(self)), np.diff(self.start))
+
+    def names(self, cells: np.ndarray) -> tuple[list[str], list[str]]:
+        """Query ids and document ids of the given cells."""
+        return (
+            self.queries.take(pa.array(self.query[cells])).to_pylist(),
+            self.documents.take(pa.array(self.document[cells])).to_pylist(),
+        )
+
+    def find(
+        self, queries: Sequence[str] | pa.Array, documents: Sequence[str] | pa.Array
+    ) -> np.ndarray:
+        """Cells of the given pairs, -1 for a pair outside the pool; int64, as many as pairs."""
+        query, document = (
+            pc.fill_null(pc.index_in(pa.array(ids, table.type), value_set=table), -1).to_numpy()
+            for ids, table in ((queries, self.queries), (documents, self.documents))
+        )
+        return self.locate(query, document)
+
+    def cells_of(self, table: Qrels) -> np.ndarray:
+        """The cell that each row of a table of judgments speaks of, -1 where it is outside the pool."""
+        query, document = (
+            pc.fill_null(pc.index_in(ids, value_set=known.cast(ids.type)), -1).to_numpy()[codes]
+            for ids, known, codes in (
+                (table.queries, self.queries, table.query),
+                (table.documents, self.documents, table.document),
+            )
+        )
+        return self.locate(query, document)
+
+    def locate(self, query: np.ndarray, document: np.ndarray) -> np.ndarray:
+        """Cells of pairs given as codes into `queries` and `documents` (-1: unknown)."""
+        found = np.full(len(query), -1, np.int64)
+        if not len(self):
+            return found
+        keys = self.query.astype(np.int64) * len(self.documents) + self.document
+        # Cells are in key order but for those that a later arrival appended.
+        order = None if np.all(keys[1:] > keys[:-1]) else np.argsort(keys)
+        known = np.flatnonzero((query >= 0) & (document >= 0))
+        wanted = query[known].astype(np.int64) * len(self.documents) + document[known]
+        ordered = keys if order is None else keys[order]
+        at = np.minimum(np.searchsorted(ordered, wanted), len(keys) - 1)
+        hit = ordered[at] == wanted
+        found[known[hit]] = at[hit] if order is None else order[at[hit]]
+        return found
+
+    def system_code(self, name: str) -> int:
+        """Number of the system called `name`.
+
+        Raises
+        ------
+        EvenhandError
+            If no system has this name.
+        """
+        if name not in self.systems:
+            raise EvenhandError(
+                f"there is no system named {name!r}",
+                hint=f"the systems are {_listed(self.systems)}",
+            )
+        return self.systems.index(name)
+
+    def unanswered(self) -> dict[str, list[str]]:
+        """The queries that each system left unanswered; systems that answered all are not listed."""
+        answered = np.zeros((len(self.systems), len(self.queries)), bool)
+        answered[self.system, self.query[self.cell]] = True
+        return {
+            name: self.queries.take(pa.array(np.flatnonzero(~row))).to_pylist()
+            for name, row in zip(self.systems, answered, strict=True)
+            if not row.all()
+        }
+
+
+def _listed(names: Sequence[str], most: int = 8) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown}, ... ({len(names)} in all)"
+
+
+def pool(
+    runs: Runs,
+    *,
+    depth: int | None = None,
+    queries: Iterable[str] | None = None,
+    after: Pool | None = None,
+) -> Pool:
+    """Number the query-document pairs of all runs.
+
+    Parameters
+    ----------
+    runs
+        Ranked lists of the systems.
+    depth
+        Deepest rank that counts; None for all.
+    queries
+        The queries of the study. By default those that any run answers. A run's other queries are ignored and
+        counted in the notes; a query that a system leaves unanswered stays, and earns 0 there.
+    after
+        An earlier pool whose cells keep their numbers: cells that it lacks are appended. The study's queries
+        are then those of `after`.
+
+    Returns
+    -------
+    Pool
+
+    Raises
+    ------
+    EvenhandError
+        If `depth` is below 1, no query is left, or no run has a query of the study.
+    """
+    if depth is not None and depth < 1:
+        raise EvenhandError(f"the depth must be at least 1, got {depth}")
+    known, notes = _study_queries(runs, queries if after is None else after.queries.to_pylist())
+    # Codes of the runs' queries among those of the study, -1 where the study does not ask it.
+    recode = pc.fill_null(pc.index_in(runs.queries, value_set=known.cast(runs.queries.type)), -1)
+    query = recode.to_numpy().astype(np.int32)[runs.query]
+    keep = query >= 0
+    if depth is not None:
+        keep &= runs.rank <= depth
+    system, document, rank, score = (
+        column[keep] for column in (runs.system, runs.document, runs.rank, runs.score)
+    )
+    query = query[keep]
+    if not len(query):
+        raise EvenhandError(
+            "no run answers any query of the study",
+            hint="check that runs and queries (or qrels) come from the same collection",
+        )
+    # Keep only documents of the pool, in the runs' order, which is the order of their ids.
+    used = np.zeros(len(runs.documents), bool)
+    used[document] = True
+    kept = np.flatnonzero(used)
+    documents = runs.documents.take(pa.array(kept))
+    narrow = np.zeros(len(used), np.int32)
+    narrow[kept] = np.arange(len(kept), dtype=np.int32)
+    document = narrow[document]
+
+    cell_query, cell_document, cell = _cells(query, document, len(documents))
+    if after is not None:
+        cell_query, cell_document, cell = _append(after, documents, cell_query, cell_document, cell)
+    order, start = _by_cell(cell, system, len(cell_query), len(runs.systems))
+    return Pool(
+        systems=runs.systems,
+        queries=known,
+        documents=documents,
+        query=cell_query,
+        document=cell_document,
+        start=start,
+        system=system[order],
+        rank=rank[order],
+        score=score[order],
+        depth=depth,
+        notes=(*runs.notes, *notes),
+    )
+
+
+def _study_queries(runs: Runs, queries: Iterable[str] | None) -> tuple[pa.Array, list[str]]:
+    if queries is None:
+        return runs.queries, []
+    asked = pa.array(sorted({str(q) for q in queries}, key=str.encode), pa.string())
+    if not len(asked):
+        raise EvenhandError("the study has no queries")
+    extra = (
+        len(runs.queries)
+        - pc.sum(pc.is_in(runs.queries, value_set=asked.cast(runs.queries.type))).as_py()
+    )
+    notes = []
+    if extra:
+        notes.append(f"{extra:,} queries of the runs are not among the study's and were ignored")
+    return asked, notes
+
+
+def _cells(query: np.ndarray, document: np.ndarray, n_documents: int) -> tuple[np.ndarray, ...]:
+    """Distinct (query, document) pairs in that order, and the cell of each row."""
+    keys = pa.array(query.astype(np.int64) * n_documents + document).dictionary_encode()
+    distinct = keys.dictionary.to_numpy()
+    order = np.argsort(distinct)
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order))
+    distinct = distinct[order]
+    cell_query, cell_document = np.divmod(distinct, n_documents)
+    return (
+        cell_query.astype(np.int32),
+        cell_document.astype(np.int32),
+        number[keys.indices.to_numpy()],
+    )
+
+
+def _append(
+    after: Pool, documents: pa.Array, query: np.ndarray, document: np.ndarray, cell: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """Give cells that an earlier pool has their old numbers, and the others the numbers behind."""
+    recode = pc.index_in(after.documents, value_set=documents)
+    if recode.null_count:
+        raise EvenhandError("the earlier pool holds documents that none of these runs returns")
+    old_document = recode.to_numpy().astype(np.int32)[after.document]
+    earlier = after.query.astype(np.int64) * len(documents) + old_document
+    keys = query.astype(np.int64) * len(documents) + document
+    order = np.argsort(earlier)
+    at = np.minimum(np.searchsorted(earlier[order], keys), len(earlier) - 1)
+    old = earlier[order][at] == keys
+    if old.sum() != len(earlier):
+        raise EvenhandError("the earlier pool holds pairs that none of these runs returns")
+    number = np.empty(len(keys), np.int64)
+    number[old] = order[at[old]]
+    number[~old] = len(earlier) + np.arange(np.sum(~old))
+    inverse = np.empty(len(keys), np.int64)
+    inverse[number] = np.arange(len(keys))
+    return query[inverse], document[inverse], number[cell]
+
+
+def _by_cell(
+    cell: np.ndarray, system: np.ndarray, n_cells: int, n_systems: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Order of the rows by (cell, system), and where each cell begins."""
+    import scipy.sparse
+
+    # A counting sort: rows come sorted by system, and turning rows into columns keeps that order.
+    counts = np.bincount(system, minlength=n_systems)
+    by_system = scipy.sparse.csr_array(
+        (np.arange(len(cell)), cell, np.concatenate([[0], np.cumsum(counts)])),
+        shape=(n_systems, n_cells),
+    )
+    by_cell = by_system.tocsc()
+    return by_cell.data, by_cell.indptr.astype(np.int64)

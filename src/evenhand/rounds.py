@@ -1,0 +1,221 @@
+"""A round on disk: a folder that appears whole or not at all.
+
+::
+
+    round-001/
+        round.json       how it was made: seed, sampler, design, floor, versions, what it depended on
+        design.parquet   cell, q and expected count of every pair that could have been drawn
+        draws.parquet    cell, query, document and expected count of each draw, in order
+        to_judge.tsv     qid docid grade: the distinct pairs that had no judgment yet, grade left empty
+
+The folder is written under another name, flushed to disk, and renamed: a process that is killed leaves no half
+round, and of two that draw at once one is told to try again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from evenhand.errors import StudyError
+from evenhand.pools import Pool
+from evenhand.sampling import Sample
+
+__all__ = ["Record", "appearing", "fingerprint", "load", "names", "save", "write_whole"]
+
+_PREFIX = "round-"
+_ABANDONED = 3600.0  # seconds after which an unfinished folder is nobody's
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """How a round was made; the content of ``round.json``.
+
+    Attributes
+    ----------
+    name
+        ``round-001``, ``round-002``, ...
+    created
+        UTC, ISO 8601.
+    versions
+        Of evenhand, jax and numpy.
+    budget
+        Number of draws.
+    sampler, design, floor, seed
+        As asked for; the design as ``kind/utility``.
+    depends_on
+        Earlier rounds of which a judgment was known when this one was drawn: its design may depend on them.
+    cells
+        Number of cells of the pool at that time.
+    pool
+        Fingerprint of these cells.
+    gap
+        Relative duality gap of a minimax design, else None.
+    """
+
+    name: str
+    created: str
+    versions: dict[str, str]
+    budget: int
+    sampler: str
+    design: str
+    floor: float
+    seed: int
+    depends_on: tuple[str, ...]
+    cells: int
+    pool: str
+    gap: float | None
+
+
+def fingerprint(pool: Pool, cells: int | None = None) -> str:
+    """SHA-256 over the first `cells` pairs of the pool (all by default), by their ids."""
+    digest = hashlib.sha256()
+    for codes, ids in ((pool.query, pool.queries), (pool.document, pool.documents)):
+        text = ids.take(pa.array(codes[:cells]))
+        digest.update(np.asarray(pc.binary_length(text), np.int32).tobytes())
+        digest.update(b"".join(chunk.encode() for chunk in text.to_pylist()))
+    return digest.hexdigest()
+
+
+def names(study: Path) -> list[str]:
+    """Names of the rounds of a study, in order."""
+    found = (p.name for p in study.iterdir() if p.is_dir() and p.name.startswith(_PREFIX))
+    return sorted(found, key=lambda name: (len(name), name))
+
+
+@contextmanager
+def appearing(folder: Path, taken: str) -> Iterator[Path]:
+    """A temporary folder beside `folder` that becomes it when the block ends well.
+
+    Raises
+    ------
+    StudyError
+        With the message `taken` if `folder` exists by then, or if the disk does not take it.
+    """
+    parent = folder.parent
+    for left in parent.glob(f".{folder.name}.*"):
+        if time.time() - left.stat().st_mtime > _ABANDONED:
+            shutil.rmtree(left, ignore_errors=True)
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=parent))
+    except OSError as error:
+        raise StudyError(f"cannot write into {parent}: {error.strerror}") from error
+    try:
+        yield work
+        work.chmod(0o755)
+        for path in work.rglob("*"):
+            flush(path)
+        flush(work)
+        if folder.exists():
+            raise StudyError(taken)
+        work.rename(folder)
+        flush(parent)
+    except OSError as error:
+        if folder.is_dir():
+            raise StudyError(taken) from error
+        raise StudyError(
+            f"cannot write {folder}: {error.strerror or error}; nothing was written",
+            hint="free some space or choose another place, then run the same command again",
+        ) from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def flush(path: Path) -> None:
+    """Wait until a file or folder is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_whole(path: Path, table: pa.Table, taken: str) -> None:
+    """Write a Parquet file that appears whole, and never over another."""
+    handle, work = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    try:
+        pq.write_table(table, work)
+        flush(Path(work))
+        os.link(work, path)
+        flush(path.parent)
+    except FileExistsError as error:
+        raise StudyError(taken) from error
+    except OSError as error:
+        raise StudyError(f"cannot write {path}: {error.strerror or error}; nothing was written") from error
+    finally:
+        Path(work).unlink(missing_ok=True)
+
+
+def save(study: Path, record: Record, sample: Sample, q: np.ndarray, pool: Pool, todo: np.ndarray) -> Path:
+    """Write a round; `todo` are the cells to be judged. Gives the path of ``to_judge.tsv``.
+
+    Raises
+    ------
+    StudyError
+        If another process has drawn this round meanwhile, or the disk does not take it.
+    """
+    folder = study / record.name
+    taken = f"{record.name} of {study} was drawn by another process meanwhile; run the command again"
+    with appearing(folder, taken) as work:
+        possible = np.flatnonzero(q > 0)
+        pq.write_table(
+            pa.table({"cell": possible, "q": q[possible], "expected": sample.expected[possible]}),
+            work / "design.parquet",
+        )
+        query, document = pool.names(sample.draws)
+        pq.write_table(
+            pa.table(
+                {
+                    "cell": sample.draws,
+                    "query": query,
+                    "document": document,
+                    "expected": sample.expected[sample.draws],
+                }
+            ),
+            work / "draws.parquet",
+        )
+        rows = (f"{qid}\t{docid}\t\n" for qid, docid in zip(*pool.names(todo), strict=True))
+        (work / "to_judge.tsv").write_text("qid\tdocid\tgrade\n" + "".join(rows), encoding="utf-8")
+        (work / "round.json").write_text(json.dumps(asdict(record), indent=2) + "\n", encoding="utf-8")
+    return folder / "to_judge.tsv"
+
+
+def load(study: Path, name: str, pool: Pool) -> tuple[Record, Sample]:
+    """Read a round; expected counts are 0 for cells that came later.
+
+    Raises
+    ------
+    StudyError
+        If a file of the round is missing or damaged, or the round was drawn from other pairs than the pool's.
+    """
+    folder = study / name
+    try:
+        content = json.loads((folder / "round.json").read_text(encoding="utf-8"))
+        record = Record(**{**content, "depends_on": tuple(content["depends_on"])})
+        design = pq.read_table(folder / "design.parquet")
+        draws = pq.read_table(folder / "draws.parquet", columns=["cell"])["cell"].to_numpy()
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise StudyError(
+            f"{folder} is not a whole round: {error}",
+            hint="restore the folder from a copy; without its design a round cannot be used",
+        ) from error
+    if record.cells > len(pool) or record.pool != fingerprint(pool, record.cells):
+        raise StudyError(f"{folder} was drawn from other query-document pairs than the study's")
+    expected = np.zeros(len(pool))
+    expected[design["cell"].to_numpy()] = design["expected"].to_numpy()
+    return record, Sample(record.sampler, draws, expected)

@@ -1,0 +1,262 @@
+"""Tiny pools, and the exact law of a sampler on them.
+
+A sampler is a piecewise-constant function of its uniforms. `draws_law` runs the real code on uniforms that it
+supplies, finds the break points along each uniform by bisection to the last bit, and runs it once more in
+every piece: the outcomes and their probabilities are then exact but for rounding, whatever the sampler.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evenhand import sampling, targets
+from evenhand.pool import pool
+from evenhand.precision import in_float64
+from evenhand.targets import target
+from evenhand.trec import read_runs
+
+BATCH = 4096
+LAST = 1.0 - 2.0**-53
+
+
+@dataclass(frozen=True)
+class Law:
+    """Every outcome of a sampler (cells in ascending order) and its probability."""
+
+    draws: np.ndarray
+    probability: np.ndarray
+
+    def counts(self, cells: int) -> np.ndarray:
+        """N_c by outcome, shape (outcomes, cells)."""
+        return (self.draws[:, :, None] == np.arange(cells)).sum(1)
+
+    def mean(self, values: np.ndarray) -> np.ndarray:
+        """Expectation of what each outcome is worth."""
+        return np.tensordot(self.probability, values, 1)
+
+
+@functools.cache
+def _sampler(name: str, cells: int, n: int):
+    """The sampler as a function of its uniforms, and how many it takes."""
+    taken = []
+
+    def run(uniforms, expected, order, permutation):
+        taken.clear()
+        taken.append(0)
+
+        def supplied(key, shape=(), dtype=None):
+            size = int(np.prod(shape))
+            taken[0] += size
+            return uniforms[taken[0] - size : taken[0]].reshape(shape)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(jax.random, "uniform", supplied)
+            patch.setattr(sampling, "shuffle", lambda key, n: permutation)
+            return sampling.SAMPLERS[name].draw(jax.random.key(0), expected, n, order)
+
+    many = jax.jit(jax.vmap(run, (0, None, None, None)))
+    padded = 1 << max(1, (cells - 1).bit_length())
+    arguments = (np.ones(cells), np.arange(cells), np.arange(padded, dtype=np.uint32))
+    jax.eval_shape(run, np.zeros(1000), *arguments)
+    size = taken[0]
+
+    def outcomes(points: np.ndarray, *rest: np.ndarray) -> np.ndarray:
+        found = []
+        for start in range(0, len(points), BATCH):
+            some = points[start : start + BATCH]
+            batch = np.zeros((BATCH, size))
+            batch[: len(some)] = some
+            found.append(np.asarray(many(batch, *rest))[: len(some)])
+        return np.concatenate(found)
+
+    return outcomes, size
+
+
+def _breaks(outcomes, size: int, grid: int, keep: int = 8) -> list[np.ndarray]:
+    """Where the outcome changes along each uniform, the others held at a few values."""
+    held = np.random.default_rng(0).random((keep, size))
+
+    def at(axis: np.ndarray, place: np.ndarray) -> np.ndarray:
+        points = np.repeat(held[None], len(axis), 0)
+        points[np.arange(len(axis)), :, axis] = place[:, None]
+        return outcomes(points.reshape(-1, size)).reshape(len(axis), -1)
+
+    places = np.append(np.arange(grid) / grid, LAST)
+    axis = np.repeat(np.arange(size), grid + 1)
+    found = at(axis, np.tile(places, size)).reshape(size, grid + 1, -1)
+    axis, low = np.nonzero((found[:, 1:] != found[:, :-1]).any(-1))
+    low, high = places[low], places[low + 1]
+    breaks: list[list[float]] = [[] for _ in range(size)]
+    while len(axis):
+        first, far = at(axis, low), high.copy()
+        while ((high - low) > 2.0**-53).any():
+            middle = (low + high) / 2
+            stuck = (middle <= low) | (middle >= high)
+            if stuck.all():
+                break
+            same = (at(axis, middle) == first).all(1)
+            low, high = np.where(same, middle, low), np.where(same, high, middle)
+        for a, place in zip(axis, high, strict=True):
+            breaks[a].append(place)
+        # An interval may hold several breaks: go on behind the one just found.
+        more = (at(axis, high) != at(axis, far)).any(1)
+        axis, low, high = axis[more], high[more], far[more]
+    return [np.unique(b) for b in breaks]
+
+
+@functools.cache
+def _law(name: str, expected: bytes, n: int, order: bytes, permutation: bytes) -> Law:
+    arguments = (
+        np.frombuffer(expected),
+        np.frombuffer(order, np.int64),
+        np.frombuffer(permutation, np.uint32),
+    )
+    cells = len(arguments[0])
+    run, size = _sampler(name, cells, n)
+
+    def outcomes(points: np.ndarray) -> np.ndarray:
+        return run(points, *arguments)
+
+    for grid in (128, 4096):
+        breaks = _breaks(outcomes, size, grid)
+        edges = [np.concatenate([[0.0], b, [1.0]]) for b in breaks]
+        middles = [(e[1:] + e[:-1]) / 2 for e in edges]
+        points = np.array(list(itertools.product(*middles)))
+        weight = functools.reduce(np.multiply.outer, [np.diff(e) for e in edges]).reshape(-1)
+        found = outcomes(points)
+        # The pieces are a grid: no outcome may change inside one.
+        probe = np.random.default_rng(1).random((1000, size))
+        where = [np.searchsorted(b, probe[:, i], side="right") for i, b in enumerate(breaks)]
+        flat = np.ravel_multi_index(where, [len(m) for m in middles])
+        if np.array_equal(outcomes(probe), found[flat]):
+            break
+    else:
+        pytest.fail(f"{name}: the pieces of its law were not found")
+    distinct, which = np.unique(np.sort(found, 1), axis=0, return_inverse=True)
+    probability = np.bincount(which.reshape(-1), weight)
+    return Law(distinct.astype(np.int64), probability)
+
+
+@pytest.fixture(scope="session")
+def draws_law():
+    """``(sampler, expected, n, order=, permutation=)`` to the exact `Law`."""
+
+    @in_float64
+    def law(name, expected, n, *, order=None, permutation=None) -> Law:
+        cells = len(expected)
+        padded = 1 << max(1, (cells - 1).bit_length())
+        order = np.arange(cells) if order is None else order
+        permutation = np.arange(padded) if permutation is None else permutation
+        return _law(
+            name,
+            np.asarray(expected, np.float64).tobytes(),
+            n,
+            np.asarray(order, np.int64).tobytes(),
+            np.asarray(permutation, np.uint32).tobytes(),
+        )
+
+    return law
+
+
+@pytest.fixture(scope="session")
+def expected_counts():
+    """``(sampler, q, n)`` to E, in NumPy."""
+
+    @in_float64
+    def expected(name, q, n) -> np.ndarray:
+        return np.asarray(sampling.SAMPLERS[name].expected(jnp.asarray(q, jnp.float64), n))
+
+    return expected
+
+
+#: Runs, measure and true utility by cell of each tiny pool.
+POOLS = {
+    # Two systems that agree on one of three cells.
+    "agree": (
+        {"a": {"q": {"d1": 9, "d2": 8}}, "b": {"q": {"d1": 9, "d3": 8}}},
+        "DCG@2",
+        (0.7, 1.0, 4.0),
+    ),
+    # Three systems, one of which leaves a query unanswered.
+    "missed": (
+        {
+            "a": {"1": {"d1": 2, "d2": 1}, "2": {"d1": 1}},
+            "b": {"1": {"d2": 2, "d1": 1}},
+            "c": {"1": {"d3": 5}, "2": {"d1": 1}},
+        },
+        "DCG@3",
+        (1.0, 0.0, 3.0, 2.0),
+    ),
+    # Scores tie (broken by document id), one document has no utility, weights differ a lot.
+    "ties": (
+        {
+            "a": {"1": {"d1": 1, "d2": 1, "d3": 1}, "2": {"e1": 1, "e2": 1}},
+            "b": {"1": {"d3": 2, "d2": 1}, "2": {"e1": 3, "e2": 2}},
+            "c": {"1": {"d1": 5, "d3": 3}, "2": {"e2": 1}},
+        },
+        "RBP(p=0.5)",
+        (1.0, 0.25, 0.0, 3.0, 0.5),
+    ),
+    # Three systems with one common cell of weight 0.1, two of them identical.
+    "twins": (
+        {
+            "a": {"1": {"d1": 9, "d2": 8}, "2": {"e1": 7, "e2": 3}},
+            "b": {"1": {"d1": 9, "d2": 8}, "2": {"e1": 7, "e2": 3}},
+            "c": {"1": {"d1": 9, "d3": 8}, "2": {"e3": 7, "e1": 3}},
+        },
+        "P@5",
+        (1.0, 0.5, 0.0, 1.0, 2.0, 1.0),
+    ),
+}
+
+
+@functools.cache
+def _tiny(name: str):
+    runs, measure, utility = POOLS[name]
+    pooled = pool(read_runs(runs))
+    assert len(pooled) == len(utility)
+    return target(pooled, measure), np.array(utility)
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """``(name)`` to the target and the true utility of a tiny pool."""
+    return _tiny
+
+
+@pytest.fixture(scope="session")
+def make_goal():
+    """``(target, kind)`` to a goal; ``own`` is a contrast of one's own with importances."""
+
+    def make(on, kind):
+        first, second = on.systems[0], on.systems[-1]
+        k = len(on.systems)
+        if kind == "own":
+            matrix = [[1.0, *[-1.0 / (k - 1)] * (k - 1)], [0.5, *[0.25] * (k - 1)]]
+            return targets.contrast(on, np.array(matrix), importance=[1.0, 3.0])
+        if kind == "pair":
+            return targets.pair(on, first, second)
+        return targets.goal(on, kind, system=second if kind == "baseline" else None)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def line_target():
+    """``(weights, utility)`` to a target of one query whose systems weigh cell c with weights[j, c]."""
+
+    def make(weights):
+        weights = np.atleast_2d(np.asarray(weights, np.float64))
+        k, cells = weights.shape
+        runs = {f"s{j}": {"q": {f"d{c:04}": cells - c for c in range(cells)}} for j in range(k)}
+        pooled = pool(read_runs(runs))
+        return targets.Target(pooled, target(pooled, "DCG").measure, weights.T.reshape(-1).copy())
+
+    return make
