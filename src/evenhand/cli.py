@@ -41,7 +41,9 @@ NEGATIVE = click.option(
     show_default=True,
     help="What a grade below 0 means.",
 )
-LEVEL = click.option("--level", type=float, default=0.95, show_default=True, help="Of the intervals.")
+LEVEL = click.option(
+    "--level", type=float, default=0.95, show_default=True, help="Of the intervals."
+)
 SEED = click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the draw; recorded.")
 QUERIES = click.option(
     "--queries",
@@ -129,7 +131,9 @@ def main(debug: bool) -> None:
 
 
 @main.command()
-@click.option("--out", type=click.Path(), default="evenhand-demo", show_default=True, help="Folder.")
+@click.option(
+    "--out", type=click.Path(), default="evenhand-demo", show_default=True, help="Folder."
+)
 @click.option("--budget", type=int, default=400, show_default=True, help="Pairs to judge.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 @FORMAT
@@ -137,14 +141,16 @@ def demo(out: str, budget: int, seed: int, form: str) -> None:
     """Run a complete study on made data with known truth."""
     from evenhand.demo import demo as run
 
-    result = run(out, budget=budget, seed=seed)
+    result = run(out, budget=budget, seed=seed, tell=lambda step: click.echo(step, err=True))
     _print(result, form)
 
 
 @main.command()
 @RUNS
 @click.option("--qrels", required=True, multiple=True, help="Judgments.")
-@click.option("-m", "--measure", "measures", required=True, multiple=True, help="Like P@10; repeatable.")
+@click.option(
+    "-m", "--measure", "measures", required=True, multiple=True, help="Like P@10; repeatable."
+)
 @click.option("-q", "per_query", is_flag=True, help="Print every query's value too.")
 @QUERIES
 @NEGATIVE
@@ -189,7 +195,9 @@ def evaluate(
 @click.option("--baseline", metavar="SYSTEM", help="The system to compare with.")
 @click.option("--depth", type=int, help="Deepest rank to keep.  [default: the measure's cutoff]")
 @QUERIES
-@click.option("--grades", type=Numbers(float), help="Grades that a judgment may have.  [default: any]")
+@click.option(
+    "--grades", type=Numbers(float), help="Grades that a judgment may have.  [default: any]"
+)
 @click.option("--plan", type=Numbers(int), help="Planned draws of each round; fixes their weights.")
 @ORDER
 def new(study: str, runs: tuple[str, ...], measure: str, **options: Any) -> None:
@@ -218,7 +226,9 @@ def add(study: str, runs: tuple[str, ...], order: str) -> None:
     pairs = len(before.pool)
     names = before.add(*runs, order=order)
     after = Study.open(study)
-    click.echo(f"added {', '.join(names)}: {len(after.pool) - pairs:,} pairs that no earlier system returned")
+    click.echo(
+        f"added {', '.join(names)}: {len(after.pool) - pairs:,} pairs that no earlier system returned"
+    )
 
 
 @main.command()
@@ -238,7 +248,9 @@ def add(study: str, runs: tuple[str, ...], order: str) -> None:
     default="optimal",
     show_default=True,
 )
-@click.option("--floor", type=float, default=0.1, show_default=True, help="Share kept for other goals.")
+@click.option(
+    "--floor", type=float, default=0.1, show_default=True, help="Share kept for other goals."
+)
 @click.option(
     "--sampler",
     type=click.Choice(["distinct", "slices", "iid"]),
@@ -288,7 +300,9 @@ def judge(study: str, files: tuple[str, ...], negative: str, revise: bool, form:
     show_default=True,
     help="Weights of rounds; the balance heuristic only where it is unbiased.",
 )
-@click.option("--plot", type=click.Path(dir_okay=False), help="Also draw the intervals into this file.")
+@click.option(
+    "--plot", type=click.Path(dir_okay=False), help="Also draw the intervals into this file."
+)
 @FORMAT
 def estimate(
     study: str,
@@ -316,7 +330,10 @@ def estimate(
 @click.option("--qrels", required=True, multiple=True, help="Complete judgments.")
 @MEASURE
 @click.option(
-    "--goal", type=click.Choice(["absolute", "pair", "baseline", "rank"]), default="rank", show_default=True
+    "--goal",
+    type=click.Choice(["absolute", "pair", "baseline", "rank"]),
+    default="rank",
+    show_default=True,
 )
 @click.option("--baseline", metavar="SYSTEM")
 @click.option("--systems", type=Names(), help="Only these systems.")
@@ -328,7 +345,9 @@ def estimate(
 @click.option("--floor", type=float, default=0.1, show_default=True)
 @click.option("--replications", type=int, default=1000, show_default=True)
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
-@click.option("--plot", type=click.Path(dir_okay=False), help="Also draw the errors into this file.")
+@click.option(
+    "--plot", type=click.Path(dir_okay=False), help="Also draw the errors into this file."
+)
 @LEVEL
 @NEGATIVE
 @ORDER
@@ -369,7 +388,13 @@ class _progress:  # noqa: N801 - used as a word of the language
 
     def __init__(self, what: str) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
 
         console = Console(stderr=True)
         self.bar = Progress(

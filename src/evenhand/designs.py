@@ -14,24 +14,24 @@ other systems and goals can reuse the judgments and importance weights stay boun
 
 Designs of one signature (`DESIGNS`):
 
-===========  ===================================================================  ===========================
-design       q proportional to                                                    for
-===========  ===================================================================  ===========================
-`optimal`    sqrt(E[r^2]) ||a||, equation (2)                                     every goal; the default
-`minimax`    the same with weights h that equalise the variances, equation (3)    the worst contrast
-`naive`      E[r] mean_j w_j                                                      the heuristic it replaces
-`uniform`    1                                                                    a yardstick
-===========  ===================================================================  ===========================
+===========  ==========================================================  =================
+design       q proportional to                                           for
+===========  ==========================================================  =================
+`optimal`    sqrt(E[r^2]) ||a||, equation (2)                            every goal
+`minimax`    the same, with h that equalises the variances, (3)          the worst contrast
+`naive`      E[r] mean_j w_j                                             what it replaces
+`uniform`    1                                                           a yardstick
+===========  ==========================================================  =================
 
 Q^P of the source paper is `optimal` with the utility `flat`.
 
 The minimax design minimises over q the largest variance of any contrast. By convex duality its
 value is
 
-    max over h in the simplex of  (sum_c s_c sqrt(sum_i h_i a_ic^2))^2 - sum_i h_i D_i^2,   s = sqrt(E[r^2])  (3)
+    max over h in the simplex of (sum_c s_c sqrt(sum_i h_i a_ic^2))^2 - sum_i h_i D_i^2     (3)
 
-which is concave in h; it is climbed with JAX's gradient, and the duality gap that remains is kept
-with the design as its certificate.
+with s = sqrt(E[r^2]), which is concave in h; it is climbed with JAX's gradient, and the duality gap
+that remains is kept with the design as its certificate.
 
 References
 ----------

@@ -2,13 +2,13 @@ r"""Plain evaluation with complete judgments: what trec_eval does, for every sys
 
 For measure m, the value of system j on query x is the weighted sum of utilities over its ranking,
 
-    V_mjx = sum over ranks r of  weight_m(r) * u_m(pair at rank r of j's list for x)                     (1)
-    V_mj  = (1 / |X|) sum_x V_mjx                                                                        (2)
+    V_mjx = sum over ranks r of  weight_m(r) * u_m(pair at rank r of j's list for x)          (1)
+    V_mj  = (1 / |X|) sum_x V_mjx                                                             (2)
 
-in the measure's own unit, with u the utility of the grade, averaged where a pair has several judgments. A pair that
-nobody judged counts as 0, and so does a query that a system does not answer. Both are said in the notes, because
-both make a value a lower bound rather than a measurement: where many ranked documents are unjudged, draw and
-judge (the rest of this library) instead of evaluating.
+in the measure's own unit, with u the utility of the grade, averaged where a pair has several
+judgments. A pair that nobody judged counts as 0, and so does a query that a system does not answer;
+the notes say how many. Where many ranked documents are unjudged, values are not comparable between
+systems: draw and judge (the rest of this library) instead of evaluating.
 
 - `evaluate`: runs (or a pool that is there already) and judgments to values.
 - `Evaluation`: the values by measure, system and query; prints as table, JSON, CSV and LaTeX.
@@ -25,11 +25,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from evenhand.errors import EvenhandError
 from evenhand.measures import Measure, parse
-from evenhand.pools import Pool
+from evenhand.pools import Pool, codes_in
 from evenhand.tables import Result, Table, plain
 from evenhand.trec import Qrels, Runs, read_qrels, read_runs
 from evenhand.utilities import mean_utility
@@ -55,8 +54,8 @@ class Evaluation(Result):
     values
         V_mjx, equation (1), in the measure's unit; float64, shape (M, k, |X|).
     unjudged
-        Share of the ranked documents within the measure's depth that nobody judged, from 0 to 1; float64, shape
-        (M, k); NaN for a system that answers no query.
+        Share of the ranked documents that count for the measure and that nobody judged, from 0 to
+        1; float64, shape (M, k); NaN for a system that answers no query.
     notes
         What a user should know, a sentence each.
     """
@@ -110,8 +109,9 @@ class Evaluation(Result):
         Returns
         -------
         dict
-            ``{"measure": "P@10", "systems": [{"system": "bm25", "value": 0.4, "queries": {"401": 0.3}}]}``, with
-            ``queries`` only where they are asked for; with several measures ``{"measures": [such, such]}``.
+            ``{"measure": "P@10", "systems": [{"system": "bm25", "value": 0.4}]}``, with
+            ``"queries": {"401": 0.3}`` in each system where asked for; of several measures
+            ``{"measures": [such, such]}``.
         """
 
         def one(m: int) -> dict[str, Any]:
@@ -140,8 +140,8 @@ class Evaluation(Result):
         format
             ``"table"``, ``"json"``, ``"csv"`` or ``"latex"``.
         per_query
-            Also give the value of each query: in JSON under its system, in CSV instead of the means, otherwise in
-            a table of its own before them.
+            Also give the value of each query: in JSON under its system, in CSV instead of the
+            means, otherwise in a table of its own before them.
         """
         if not per_query:
             return Result.render(self, format)
@@ -173,8 +173,9 @@ def evaluate(
     measures
         One or several, as measures or as users write them (``"P@10"``).
     queries
-        Ids of the queries to average over. By default those of the qrels, or of the pool if one is given. A query
-        that a system does not answer earns 0; a run's other queries are ignored; both are told in the notes.
+        Ids of the queries to average over. By default those of the qrels, or of the pool if one is
+        given. A query that a system does not answer earns 0, and a run's other queries are ignored;
+        the notes tell both.
 
     Returns
     -------
@@ -186,8 +187,8 @@ def evaluate(
     FormatError
         If runs or qrels cannot be read.
     EvenhandError
-        If no measure or query is given, no run answers any of the queries, or the pool is shallower than a measure
-        looks.
+        If no measure or query is given, no run answers any of the queries, or the pool is shallower
+        than a measure looks.
 
     Examples
     --------
@@ -204,7 +205,7 @@ def evaluate(
     if not len(qrels):
         raise EvenhandError(f"{qrels.source} holds no judgment")
     if queries is not None:
-        known = pa.array(sorted({str(q) for q in queries}, key=str.encode), pa.string())
+        known: pa.Array = pa.array(sorted({str(q) for q in queries}, key=str.encode), pa.string())
     else:
         known = (runs.queries if isinstance(runs, Pool) else qrels.queries).cast(pa.string())
     if not len(known):
@@ -291,11 +292,6 @@ def _pairs(qrels: Qrels) -> tuple[np.ndarray, np.ndarray]:
     return np.cumsum(first) - 1, keys[first]
 
 
-def _codes(ids: pa.Array, table: pa.Array) -> np.ndarray:
-    found = pc.index_in(ids, value_set=table.cast(ids.type))
-    return pc.fill_null(found, -1).to_numpy()
-
-
 def _ranked(
     runs: Runs | Pool, qrels: Qrels, judged: np.ndarray, known: pa.Array, depth: int | None
 ) -> tuple[_Ranked, int]:
@@ -310,7 +306,7 @@ def _ranked(
 
     answered = np.zeros(len(runs.queries), bool)
     answered[query] = True
-    recode = _codes(runs.queries, known)
+    recode = codes_in(runs.queries, known)
     ignored = int(np.sum(answered & (recode < 0)))
     if ignored:
         keep = np.flatnonzero(recode[query] >= 0)
@@ -326,9 +322,9 @@ def _ranked(
     used[document] = True
     kept = np.flatnonzero(used)
     documents = np.full(len(used), -1, np.int32)
-    documents[kept] = _codes(runs.documents.take(pa.array(kept)), qrels.documents)
+    documents[kept] = codes_in(runs.documents.take(pa.array(kept)), qrels.documents)
     judged_document = documents[document]
-    judged_query = _codes(runs.queries, qrels.queries)[query]
+    judged_query = codes_in(runs.queries, qrels.queries)[query]
     pair = np.full(len(system), -1, np.int32)
     hit = np.flatnonzero((judged_document >= 0) & (judged_query >= 0))
     wanted = judged_query[hit].astype(np.int64) * len(qrels.documents) + judged_document[hit]
@@ -342,7 +338,7 @@ def _find(keys: np.ndarray, wanted: np.ndarray, n_keys: int) -> np.ndarray:
         place = np.full(n_keys, -1, np.int32)
         place[keys] = np.arange(len(keys), dtype=np.int32)
         return place[wanted]
-    return _codes(pa.array(wanted), pa.array(keys))
+    return codes_in(pa.array(wanted), pa.array(keys))
 
 
 def _count(system: np.ndarray, rank: np.ndarray, counts: np.ndarray, k: int) -> np.ndarray:
@@ -362,11 +358,12 @@ def _query_notes(
     notes = []
     if ignored:
         notes.append(
-            f"Ignored, not among the {len(known):,} queries evaluated: {_counted(ignored)} of the runs."
+            f"Ignored, not among the {len(known):,} queries evaluated: "
+            f"{_counted(ignored)} of the runs."
         )
-    by_any = answered.any(0)
+    by_any = np.asarray(answered.any(0))
     for what, absent in (
-        ("Without a judgment, so that every system earns 0", _codes(known, qrels.queries) < 0),
+        ("Without a judgment, so that every system earns 0", codes_in(known, qrels.queries) < 0),
         ("Answered by no system, which earns 0", ~by_any),
     ):
         if absent.any():

@@ -7,6 +7,9 @@ Who returned a cell, and where, is kept by cell in compressed rows: the entries 
 ``start[c]:start[c + 1]``, sorted by system. Nothing of size systems x cells is ever held.
 """
 
+# pyarrow makes its compute functions when it is imported.
+# pyright: reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +22,7 @@ import pyarrow.compute as pc
 from evenhand.errors import EvenhandError
 from evenhand.trec import Qrels, Runs
 
-__all__ = ["Pool", "pool"]
+__all__ = ["Pool", "codes_in", "pool"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +88,7 @@ class Pool:
     ) -> np.ndarray:
         """Cells of the given pairs, -1 for a pair outside the pool; int64, as many as pairs."""
         query, document = (
-            pc.fill_null(pc.index_in(pa.array(ids, table.type), value_set=table), -1).to_numpy()
+            codes_in(pa.array(ids, table.type), table)
             for ids, table in ((queries, self.queries), (documents, self.documents))
         )
         return self.locate(query, document)
@@ -93,7 +96,7 @@ class Pool:
     def cells_of(self, table: Qrels) -> np.ndarray:
         """The cell that each row of a table of judgments speaks of, -1 where it is outside the pool."""
         query, document = (
-            pc.fill_null(pc.index_in(ids, value_set=known.cast(ids.type)), -1).to_numpy()[codes]
+            codes_in(ids, known)[codes]
             for ids, known, codes in (
                 (table.queries, self.queries, table.query),
                 (table.documents, self.documents, table.document),
@@ -143,6 +146,13 @@ class Pool:
         }
 
 
+def codes_in(ids: pa.Array, table: pa.Array) -> np.ndarray:
+    """Place of each id in a table of distinct ids, -1 where it is not there; int32."""
+    if ids.type != table.type:
+        ids, table = ids.cast(pa.large_string()), table.cast(pa.large_string())
+    return pc.fill_null(pc.index_in(ids, value_set=table), -1).to_numpy()
+
+
 def _listed(names: Sequence[str], most: int = 8) -> str:
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown}, ... ({len(names)} in all)"
@@ -183,8 +193,7 @@ def pool(
         raise EvenhandError(f"the depth must be at least 1, got {depth}")
     known, notes = _study_queries(runs, queries if after is None else after.queries.to_pylist())
     # Codes of the runs' queries among those of the study, -1 where the study does not ask it.
-    recode = pc.fill_null(pc.index_in(runs.queries, value_set=known.cast(runs.queries.type)), -1)
-    query = recode.to_numpy().astype(np.int32)[runs.query]
+    query = codes_in(runs.queries, known)[runs.query]
     keep = query >= 0
     if depth is not None:
         keep &= runs.rank <= depth
@@ -231,10 +240,7 @@ def _study_queries(runs: Runs, queries: Iterable[str] | None) -> tuple[pa.Array,
     asked = pa.array(sorted({str(q) for q in queries}, key=str.encode), pa.string())
     if not len(asked):
         raise EvenhandError("the study has no queries")
-    extra = (
-        len(runs.queries)
-        - pc.sum(pc.is_in(runs.queries, value_set=asked.cast(runs.queries.type))).as_py()
-    )
+    extra = int((codes_in(runs.queries, asked) < 0).sum())
     notes = []
     if extra:
         notes.append(f"{extra:,} queries of the runs are not among the study's and were ignored")
@@ -261,10 +267,10 @@ def _append(
     after: Pool, documents: pa.Array, query: np.ndarray, document: np.ndarray, cell: np.ndarray
 ) -> tuple[np.ndarray, ...]:
     """Give cells that an earlier pool has their old numbers, and the others the numbers behind."""
-    recode = pc.index_in(after.documents, value_set=documents)
-    if recode.null_count:
+    recode = codes_in(after.documents, documents)
+    if (recode < 0).any():
         raise EvenhandError("the earlier pool holds documents that none of these runs returns")
-    old_document = recode.to_numpy().astype(np.int32)[after.document]
+    old_document = recode[after.document]
     earlier = after.query.astype(np.int64) * len(documents) + old_document
     keys = query.astype(np.int64) * len(documents) + document
     order = np.argsort(earlier)

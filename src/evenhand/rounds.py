@@ -156,12 +156,16 @@ def write_whole(path: Path, table: pa.Table, taken: str) -> None:
     except FileExistsError as error:
         raise StudyError(taken) from error
     except OSError as error:
-        raise StudyError(f"cannot write {path}: {error.strerror or error}; nothing was written") from error
+        raise StudyError(
+            f"cannot write {path}: {error.strerror or error}; nothing was written"
+        ) from error
     finally:
         Path(work).unlink(missing_ok=True)
 
 
-def save(study: Path, record: Record, sample: Sample, q: np.ndarray, pool: Pool, todo: np.ndarray) -> Path:
+def save(
+    study: Path, record: Record, sample: Sample, q: np.ndarray, pool: Pool, todo: np.ndarray
+) -> Path:
     """Write a round; `todo` are the cells to be judged. Gives the path of ``to_judge.tsv``.
 
     Raises
@@ -170,7 +174,9 @@ def save(study: Path, record: Record, sample: Sample, q: np.ndarray, pool: Pool,
         If another process has drawn this round meanwhile, or the disk does not take it.
     """
     folder = study / record.name
-    taken = f"{record.name} of {study} was drawn by another process meanwhile; run the command again"
+    taken = (
+        f"{record.name} of {study} was drawn by another process meanwhile; run the command again"
+    )
     with appearing(folder, taken) as work:
         possible = np.flatnonzero(q > 0)
         pq.write_table(
@@ -191,7 +197,9 @@ def save(study: Path, record: Record, sample: Sample, q: np.ndarray, pool: Pool,
         )
         rows = (f"{qid}\t{docid}\t\n" for qid, docid in zip(*pool.names(todo), strict=True))
         (work / "to_judge.tsv").write_text("qid\tdocid\tgrade\n" + "".join(rows), encoding="utf-8")
-        (work / "round.json").write_text(json.dumps(asdict(record), indent=2) + "\n", encoding="utf-8")
+        (work / "round.json").write_text(
+            json.dumps(asdict(record), indent=2) + "\n", encoding="utf-8"
+        )
     return folder / "to_judge.tsv"
 
 

@@ -5,15 +5,15 @@ every cell. That is all an estimator needs: for any contrast a and utility u,
 
     E[ sum over draws of a_c u_c / E_c ] = sum_c a_c u_c       wherever E_c > 0.             (1)
 
-==========  ===============  =================================================================================
+==========  ===============  ==============================================================
 sampler     E_c              how
-==========  ===============  =================================================================================
-`distinct`  min(1, kappa q)  fixed size, no cell twice, pivotal method in random order. The default:
-                             nothing is paid for twice, and large pairs are certain.
-`slices`    n q              the cumulated mass of q in a telling order is cut into n equal slices, one draw
-                             from each. With replacement; its variance is never above that of `iid`.
+==========  ===============  ==============================================================
+`distinct`  min(1, kappa q)  fixed size, no cell twice: the pivotal method in random order.
+                             The default: nothing is paid for twice, large pairs are certain.
+`slices`    n q              the cumulated mass of q in a telling order is cut into n equal
+                             slices, one draw from each: never a larger variance than `iid`.
 `iid`       n q              n independent draws; the source paper's sampler.
-==========  ===============  =================================================================================
+==========  ===============  ==============================================================
 
 Systematic sampling is not offered: its variance can be several times that of `iid` and cannot be
 estimated without bias.
@@ -28,11 +28,10 @@ b_{i-1} stands for the cell H_{i-1} that was left over; then k_i is taken with p
 method of Deville and Tille (1998) as Chauvet (2012) describes it: n distinct cells, E[N_c] = E_c
 exactly, for any order.
 
-**Covariance.** For z_i = a r / E of each draw: n/(n - 1) sum (z - mean)(z - mean)' for `iid` and,
-conservatively,
-`slices`; Hajek's n'/(n' - 1) sum (1 - E)(z - B)(z - B)', B weighted alike, over the n' draws with E
-< 1 for
-`distinct` (Hajek 1964; Deville and Tille 2005, *Variance approximation under balanced sampling*).
+**Covariance** of the sum of z_i = a r / E over the draws: for `iid` and, conservatively, `slices`
+n/(n - 1) sum (z - mean)(z - mean)'; for `distinct` Hajek's n'/(n' - 1) sum (1 - E)(z - B)(z - B)',
+B the mean weighted by 1 - E, over the n' draws with E < 1 (Hajek 1964; Deville and Tille 2005,
+*Variance approximation under balanced sampling*).
 """
 
 from __future__ import annotations
@@ -81,7 +80,8 @@ def cumulate(mass: jax.typing.ArrayLike) -> jax.Array:
 
 
 def independent(key: jax.Array, expected: jax.Array, n: int) -> jax.Array:
-    """Draw n cells with replacement with replacement, cell c with probability E_c / sum E: int, shape
+    """Draw n cells with replacement with replacement, cell c with probability E_c / sum E: int,
+    shape
     (n,)."""
     u = jax.random.uniform(key, (n,), jnp.float64)
     return jnp.searchsorted(cumulate(expected), u, side="right")
@@ -94,7 +94,8 @@ def sliced(key: jax.Array, expected: jax.Array, n: int) -> jax.Array:
 
 
 def pivotal(key: jax.Array, expected: jax.Array, n: int) -> jax.Array:
-    """Draw n distinct cells, cell c with probability E_c <= 1, sum E = n, in the order given: int, shape
+    """Draw n distinct cells, cell c with probability E_c <= 1, sum E = n, in the order given: int,
+    shape
     (n,)."""
     u, v = jax.random.uniform(key, (2, n), jnp.float64)
     end = cumulate(expected) * n

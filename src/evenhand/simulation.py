@@ -103,12 +103,16 @@ class Simulation(Result):
         )
         tables = [Table.of(title, {k: [row[k] for row in self.rows] for k in scalars}, digits)]
         if len(self.systems) <= 10:
-            columns: dict[str, list[Any]] = {k: [] for k in ("budget", "design", "sampler", "system")}
+            columns: dict[str, list[Any]] = {
+                k: [] for k in ("budget", "design", "sampler", "system")
+            }
             columns |= {"truth": [], "mean": [], "sd": []}
             for row in self.rows:
                 for j, system in enumerate(self.systems):
                     values = (row["budget"], row["design"], row["sampler"], system, self.truth[j])
-                    for name, value in zip(columns, (*values, row["mean"][j], row["sd"][j]), strict=True):
+                    for name, value in zip(
+                        columns, (*values, row["mean"][j], row["sd"][j]), strict=True
+                    ):
                         columns[name].append(value)
             tables.append(Table.of("Each system's estimates", columns))
         return tables
@@ -200,8 +204,12 @@ def simulate(
     samplers = list(samplers)
     for name in samplers:
         if name not in SAMPLERS:
-            raise EvenhandError(f"unknown sampler {name!r}", hint=f"known are {', '.join(SAMPLERS)}")
-    plans = [(d, plan_named(d, goal, floor)) if isinstance(d, str) else (d.name, d) for d in designs]
+            raise EvenhandError(
+                f"unknown sampler {name!r}", hint=f"known are {', '.join(SAMPLERS)}"
+            )
+    plans = [
+        (d, plan_named(d, goal, floor)) if isinstance(d, str) else (d.name, d) for d in designs
+    ]
     for budget in budgets:
         for name, plan in plans:
             support = int(np.count_nonzero(plan.q))
@@ -212,7 +220,9 @@ def simulate(
     useful = np.flatnonzero(utility)
     slot = np.full(len(goal.target.pool), len(useful))
     slot[useful] = np.arange(len(useful))
-    table = np.vstack([goal.target.weights(useful) * utility[useful, None], np.zeros(len(goal.target.systems))])
+    table = np.vstack(
+        [goal.target.weights(useful) * utility[useful, None], np.zeros(len(goal.target.systems))]
+    )
     truth = goal.target.values(utility)
     order = slice_order(goal) if "slices" in samplers else np.zeros(0, np.int64)
     held = [jnp.asarray(x) for x in (order, slot, table, goal.matrix)]
@@ -280,7 +290,9 @@ def simulate_runs(
     if sample_systems is not None:
         if not 1 <= sample_systems <= len(runs.systems):
             raise EvenhandError(f"cannot take {sample_systems} of {len(runs.systems)} systems")
-        chosen = np.random.default_rng(seed).choice(len(runs.systems), sample_systems, replace=False)
+        chosen = np.random.default_rng(seed).choice(
+            len(runs.systems), sample_systems, replace=False
+        )
         runs = runs.select([runs.systems[j] for j in sorted(chosen)])
     asked = qrels.queries.to_pylist() if queries is None else queries
     cells = pool(runs, depth=measure.cutoff, queries=asked)
@@ -305,7 +317,12 @@ def _run(expected, held, sampler, budget, replications, seed, progress) -> tuple
     for first in range(0, replications, batch):
         # The last batch is filled up with keys used before, so that one compilation serves all.
         chosen = np.arange(first, first + batch) % replications
-        parts.append([np.asarray(x) for x in _replicate(keys[chosen], expected, *held, sampler=sampler, n=budget)])
+        parts.append(
+            [
+                np.asarray(x)
+                for x in _replicate(keys[chosen], expected, *held, sampler=sampler, n=budget)
+            ]
+        )
         progress(min(batch, replications - first))
     return tuple(np.concatenate(column)[:replications] for column in zip(*parts, strict=True))
 

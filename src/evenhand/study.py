@@ -239,10 +239,17 @@ class Study:
         """
         folder, measure = Path(folder), parse(measure)
         if folder.exists():
-            raise StudyError(f"{folder} exists already", hint="choose another name, or go on with `evenhand draw`")
+            raise StudyError(
+                f"{folder} exists already",
+                hint="choose another name, or go on with `evenhand draw`",
+            )
         depth = measure.cutoff if depth is None else depth
         asked = None if queries is None else read_queries(queries)
-        table = runs[0] if len(runs) == 1 and isinstance(runs[0], Runs) else read_runs(*runs, order=order)
+        table = (
+            runs[0]
+            if len(runs) == 1 and isinstance(runs[0], Runs)
+            else read_runs(*runs, order=order)
+        )
         cells = pool(table, depth=depth, queries=asked)
         target = targets.target(cells, measure)
         targets.goal(target, goal, system=baseline)
@@ -259,10 +266,16 @@ class Study:
             plan=None if plan is None else tuple(int(n) for n in plan),
         )
         if settings.plan is not None and (not settings.plan or min(settings.plan) < 1):
-            raise EvenhandError(f"a plan names at least one round of at least one draw, got {list(settings.plan)}")
+            raise EvenhandError(
+                f"a plan names at least one round of at least one draw, got {list(settings.plan)}"
+            )
         with round_files.appearing(folder, f"{folder} exists already") as work:
-            (work / "study.json").write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
-            (work / "queries.txt").write_text("\n".join(cells.queries.to_pylist()) + "\n", encoding="utf-8")
+            (work / "study.json").write_text(
+                json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8"
+            )
+            (work / "queries.txt").write_text(
+                "\n".join(cells.queries.to_pylist()) + "\n", encoding="utf-8"
+            )
             pq.write_table(_columns(cells, range(len(cells.systems))), work / "systems-001.parquet")
             JudgmentStore.create(work / "judgments.sqlite")
         study = cls(folder, settings)
@@ -291,7 +304,9 @@ class Study:
         try:
             content = json.loads((folder / "study.json").read_text(encoding="utf-8"))
             known = {field.name for field in fields(Settings)}
-            content = {k: tuple(v) if isinstance(v, list) else v for k, v in content.items() if k in known}
+            content = {
+                k: tuple(v) if isinstance(v, list) else v for k, v in content.items() if k in known
+            }
             settings = Settings(**content)
         except (ValueError, TypeError) as error:
             raise StudyError(f"{folder / 'study.json'} is damaged: {error}") from error
@@ -345,7 +360,10 @@ class Study:
         ]
 
     def _rounds(self) -> list[tuple[round_files.Record, Sample]]:
-        return [round_files.load(self.folder, name, self.pool) for name in round_files.names(self.folder)]
+        return [
+            round_files.load(self.folder, name, self.pool)
+            for name in round_files.names(self.folder)
+        ]
 
     def _utility_by_cell(self) -> np.ndarray:
         said = self.store.read()
@@ -370,7 +388,8 @@ class Study:
         taken = sorted(set(table.systems) & set(self.pool.systems))
         if taken:
             raise EvenhandError(
-                f"the study has a system named {', '.join(taken)} already", hint="rename the new run's tag"
+                f"the study has a system named {', '.join(taken)} already",
+                hint="rename the new run's tag",
             )
         cells = pool(table, depth=self.settings.depth, queries=self.pool.queries.to_pylist())
         number = len(list(self.folder.glob("systems-*.parquet"))) + 1
@@ -469,7 +488,9 @@ class Study:
         """
         drawn = self._rounds()
         if not drawn:
-            raise StudyError("nothing has been drawn yet", hint=f"evenhand draw {self.folder} --budget N")
+            raise StudyError(
+                "nothing has been drawn yet", hint=f"evenhand draw {self.folder} --budget N"
+            )
         table = read_qrels(*sources, negative=negative)
         cells = self.pool.cells_of(table)
         wanted = np.zeros(len(self.pool) + 1, bool)
@@ -516,10 +537,14 @@ class Study:
                 for row in bad[:3]
             ]
             scale = ", ".join(f"{g:g}" for g in allowed)
-            raise FormatError.collect(faults, hint=f"its grades are {scale}; nothing was stored", total=len(bad))
+            raise FormatError.collect(
+                faults, hint=f"its grades are {scale}; nothing was stored", total=len(bad)
+            )
         self.measure.utility(grade)
 
-    def estimate(self, *, level: float = 0.95, bounds: bool = False, combine: str = "planned") -> Estimate:
+    def estimate(
+        self, *, level: float = 0.95, bounds: bool = False, combine: str = "planned"
+    ) -> Estimate:
         """Estimate systems and contrasts from all rounds that are wholly judged.
 
         Parameters

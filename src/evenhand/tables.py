@@ -210,7 +210,8 @@ class Result:
         return str(self) + "\n"
 
     def __str__(self) -> str:
-        return "\n\n".join([*(table.to_text() for table in self.tables()), *self.notes_shown()])
+        blocks = [*(table.to_text() for table in self.tables()), "\n".join(self.notes_shown())]
+        return "\n\n".join(block for block in blocks if block)
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes_shown())

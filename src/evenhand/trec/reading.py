@@ -31,7 +31,8 @@ class Part:
     place
         The same, for messages.
     columns
-        By role: texts (dictionary-encoded, but for some document ids), or float64 (NaN where a cell was blank and might be).
+        By role: texts (dictionary-encoded, but for some document ids), or float64 (NaN where a
+        cell was blank and might be).
     layout
         Of lines of fields; None for all else.
     """
@@ -52,7 +53,7 @@ class Part:
         return np.arange(len(column))
 
     def texts(self, role: str) -> pa.Array:
-        """Give the texts that a role's codes mean, in order of appearance; none without a column."""
+        """Give the texts that a role's codes mean; none without a column."""
         column = self.columns.get(role)
         if column is None:
             return pa.array([], pa.string())

@@ -53,8 +53,8 @@ class Layout:
     fields
         Their names, as messages print them.
     ids
-        Those that are read as text. A docid hardly repeats within a file, so a dictionary of its own
-        would only be hashed once more: it is plain text, unless pyarrow needs several blocks.
+        Those that are read as text. A docid hardly repeats within a file, so that a dictionary of
+        its own would only be hashed once more: it stays text, unless a file needs several blocks.
     numbers
         Those that are read as finite numbers.
     hints
@@ -152,8 +152,8 @@ def parse(data: bytes, layout: Layout, name: str) -> pa.Table:
     Returns
     -------
     pa.Table
-        The layout's ids (dictionary-encoded, or text) and numbers (float64, finite), one chunk a column,
-        one row a line that is neither empty nor a comment.
+        The layout's ids (dictionary-encoded, or text) and numbers (float64, finite), one chunk a
+        column, one row a line that is neither empty nor a comment.
 
     Raises
     ------

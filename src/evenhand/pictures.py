@@ -1,0 +1,211 @@
+"""Pictures of results: one function a result, each gives back the axes that it drew on.
+
+Colours are those of Okabe and Ito, which people with any colour vision can tell apart. Figures are
+made without pyplot, so nothing is kept open and no window appears; pass ``ax=`` to draw into a
+figure of your own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from evenhand.errors import EvenhandError
+
+if TYPE_CHECKING:
+    from evenhand.estimators import Estimate
+    from evenhand.evaluation import Evaluation
+    from evenhand.pools import Pool
+    from evenhand.sampling import Sample
+    from evenhand.simulation import Simulation
+
+__all__ = ["figure", "plot_draws", "plot_estimate", "plot_evaluation", "plot_simulation", "save"]
+
+BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#666666"
+SERIES = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+MARKERS = "osD^vP*X"
+
+
+def figure(
+    columns: int = 1, *, height: float = 4.0, width: float = 6.4
+) -> tuple[Figure, list[Axes]]:
+    """A figure with axes side by side; sizes in inches, of each."""
+    fig = Figure(figsize=(width * columns, height), layout="constrained")
+    return fig, [fig.add_subplot(1, columns, i + 1) for i in range(columns)]
+
+
+def save(ax: Axes, path: str | Path) -> Path:
+    """Write the figure of some axes to a file; its ending says the format (png, pdf, svg).
+
+    Raises
+    ------
+    EvenhandError
+        If the format is unknown or the file cannot be written.
+    """
+    path = Path(path)
+    try:
+        ax.get_figure(root=True).savefig(path, dpi=150)  # type: ignore[union-attr]
+    except (ValueError, OSError) as error:
+        raise EvenhandError(
+            f"cannot write the picture {path}: {error}", hint="try a name that ends in .png"
+        ) from error
+    return path
+
+
+def _plain(ax: Axes) -> None:
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(length=3)
+
+
+def _axes(ax: Axes | None, rows: int) -> Axes:
+    return figure(height=max(2.2, 0.9 + 0.24 * rows))[1][0] if ax is None else ax
+
+
+def _forest(ax: Axes, names, value, low, high, *, colour: str, label: str) -> np.ndarray:
+    """Estimates with intervals, one row each, the largest on top; gives the row of each."""
+    row = np.empty(len(value))
+    row[np.argsort(np.where(np.isnan(value), -np.inf, value), kind="stable")] = np.arange(
+        len(value)
+    )
+    shown = ~np.isnan(value)
+    ax.errorbar(
+        value[shown],
+        row[shown],
+        xerr=[(value - low)[shown], (high - value)[shown]],
+        fmt="o",
+        color=colour,
+        markersize=4,
+        linewidth=1.4,
+        capsize=2,
+        label=label,
+    )
+    ax.set_yticks(row, labels=[str(n) for n in names])
+    ax.set_ylim(-0.7, len(value) - 0.3)
+    _plain(ax)
+    return row
+
+
+def plot_estimate(
+    estimate: Estimate,
+    *,
+    truth: np.ndarray | None = None,
+    contrasts: bool | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Intervals of systems or contrasts, the best on top.
+
+    Parameters
+    ----------
+    estimate
+        What to show.
+    truth
+        True values of the same, where they are known.
+    contrasts
+        Show the contrasts; by default where the goal compares.
+    ax
+        Axes to draw on.
+    """
+    contrasts = estimate.goal.kind != "absolute" if contrasts is None else contrasts
+    if contrasts:
+        names, values = (
+            estimate.goal.names,
+            (estimate.contrast, estimate.contrast_low, estimate.contrast_high),
+        )
+    else:
+        names, values = estimate.goal.target.systems, (estimate.value, estimate.low, estimate.high)
+    ax = _axes(ax, len(names))
+    row = _forest(ax, names, *values, colour=BLUE, label=f"estimate, {estimate.level:.0%} interval")
+    if contrasts:
+        ax.axvline(0, color=GREY, linewidth=0.8, linestyle=":")
+    if truth is not None:
+        ax.plot(
+            truth,
+            row,
+            linestyle="none",
+            marker="|",
+            color=ORANGE,
+            markersize=11,
+            markeredgewidth=2,
+            label="truth",
+        )
+    ax.set_xlabel(f"{estimate.goal.target.measure}{', difference' if contrasts else ''}")
+    ax.set_title(f"{estimate.n_judged:,} judged pairs", loc="left", fontsize="medium")
+    ax.legend(frameon=False, fontsize="small", loc="lower right")
+    return ax
+
+
+def plot_draws(sample: Sample, pool: Pool, *, ax: Axes | None = None) -> Axes:
+    """Where the judgments went: share of the pool's pairs drawn, by the best rank that any system
+    gives."""
+    ax = figure()[1][0] if ax is None else ax
+    best = np.minimum.reduceat(pool.rank, pool.start[:-1])
+    edges = np.unique(np.geomspace(1, best.max() + 1, 13).round().astype(int))
+    there, _ = np.histogram(best, edges)
+    drawn, _ = np.histogram(best[sample.cells], edges)
+    share = drawn / np.where(there > 0, there, 1)
+    middle = np.arange(len(there))
+    ax.bar(middle, share, color=BLUE, width=0.85)
+    for x, count, height in zip(middle, drawn, share, strict=True):
+        ax.annotate(
+            f"{count:,}", (x, height), ha="center", va="bottom", fontsize="x-small", color=GREY
+        )
+    labels = [
+        str(a) if b == a + 1 else f"{a}-{b - 1}" for a, b in zip(edges[:-1], edges[1:], strict=True)
+    ]
+    ax.set_xticks(
+        middle, labels=labels, rotation=45, ha="right", rotation_mode="anchor", fontsize="small"
+    )
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    ax.set_xlabel("best rank of the pair in any system")
+    ax.set_ylabel("share of these pairs drawn")
+    ax.set_title(
+        f"Where {len(sample.cells):,} of {len(pool):,} pairs were drawn",
+        loc="left",
+        fontsize="medium",
+    )
+    _plain(ax)
+    return ax
+
+
+def plot_evaluation(evaluation: Evaluation, *, measure: int = 0, ax: Axes | None = None) -> Axes:
+    """Values of the systems in one measure, the best on top."""
+    value = evaluation.value[measure]
+    ax = _axes(ax, len(value))
+    order = np.argsort(value, kind="stable")
+    ax.plot(value[order], np.arange(len(value)), "o", color=BLUE, markersize=4)
+    ax.set_yticks(np.arange(len(value)), labels=[evaluation.systems[j] for j in order])
+    ax.set_xlabel(str(evaluation.measures[measure]))
+    _plain(ax)
+    return ax
+
+
+def plot_simulation(
+    simulation: Simulation, *, column: str = "rmse", ax: Axes | None = None
+) -> Axes:
+    """One column of a simulation against the budget, a line for each design and sampler."""
+    ax = figure()[1][0] if ax is None else ax
+    lines: Mapping[tuple[str, str], list[tuple[float, float]]] = {}
+    for row in simulation.rows:
+        lines.setdefault((row["design"], row["sampler"]), []).append((row["budget"], row[column]))
+    samplers = {sampler for _, sampler in lines}
+    for i, ((design, sampler), points) in enumerate(lines.items()):
+        label = design if len(samplers) == 1 else f"{design}, {sampler}"
+        style = {"color": SERIES[i % len(SERIES)], "marker": MARKERS[i % len(MARKERS)]}
+        ax.plot(*np.array(points).T, markersize=4, linewidth=1.4, label=label, **style)
+    ax.set_xscale("log")
+    budgets = sorted({row["budget"] for row in simulation.rows})
+    ax.set_xticks(budgets, labels=[f"{b:,}" for b in budgets])
+    ax.minorticks_off()
+    if column == "rmse":
+        ax.set_yscale("log")
+    ax.set_xlabel("pairs drawn")
+    ax.set_ylabel({"rmse": "RMSE", "tau": "Kendall tau"}.get(column, column))
+    ax.set_title(f"{simulation.measure}, goal {simulation.goal}", loc="left", fontsize="medium")
+    ax.legend(frameon=False, fontsize="small")
+    _plain(ax)
+    return ax

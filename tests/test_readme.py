@@ -1,0 +1,91 @@
+"""The README is true: its commands and blocks run, and the output that it shows is printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from evenhand.cli import main
+from evenhand.demo import make_collection
+
+README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.S)
+SETUP = "python3 -m venv .venv && . .venv/bin/activate && pip install "
+
+
+def blocks(kind: str) -> list[str]:
+    return [text for name, text in BLOCKS if name == kind]
+
+
+def commands() -> list[list[str]]:
+    """Every command line that starts with evenhand, in order, as words."""
+    lines = [line for text in blocks("sh") for line in text.splitlines()]
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("evenhand ")]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the README speaks of."""
+    folder = tmp_path_factory.mktemp("readme")
+    make_collection(folder, seed=1, n_queries=12, n_documents=120)
+    (folder / "runs" / "rerank-l.txt").rename(folder / "late.txt")
+    return folder
+
+
+def test_the_commands_run_in_their_order(place, monkeypatch):
+    monkeypatch.chdir(place)
+    for words in commands():
+        result = CliRunner().invoke(main, words)
+        assert result.exit_code == 0, (words, result.output, result.exception)
+        assert result.stdout.strip(), words
+    assert (place / "intervals.png").stat().st_size > 10_000
+
+
+def test_the_python_block_runs(place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    (source,) = blocks("python")
+    space: dict[str, object] = {}
+    exec(compile(source, "README.md", "exec"), space)
+    assert "300 pairs judged" in capsys.readouterr().out
+    assert len(space["frame"]) == 15  # type: ignore[arg-type]
+
+
+def test_the_output_shown_is_what_the_demo_prints(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, ["demo"])
+    assert result.exit_code == 0, result.output
+    (shown,) = blocks("text")
+    assert result.stdout.strip() == shown.strip()
+
+
+def test_set_up_is_one_command_each():
+    setups = [
+        line for text in blocks("sh") for line in text.splitlines() if line.startswith("python3")
+    ]
+    assert setups == [
+        SETUP + ". && evenhand demo",
+        SETUP + '-e ".[test]" && python -m pytest -n auto',
+    ]
+
+
+def test_the_examples_run(tmp_path):
+    scripts = sorted((Path(__file__).resolve().parents[1] / "examples").glob("*.py"))
+    assert scripts
+    for script in scripts:
+        done = subprocess.run(
+            [sys.executable, str(script), "--fast"],
+            cwd=tmp_path,
+            env={**os.environ, "MPLBACKEND": "agg"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, (script.name, done.stderr)
+        assert done.stdout.strip(), script.name
