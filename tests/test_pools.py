@@ -232,6 +232,6 @@ def test_relabelling_changes_nothing(runs, order):
     query, document = cells.names(np.arange(len(cells)))
     number = other.find([f"topic-{q}" for q in query], [new[d] for d in document])
     assert sorted(number) == list(range(len(cells)))
-    assert sorted((number[c], s, r) for c, s, r in zip(cells.cell, cells.system, cells.rank)) == (
-        sorted(zip(other.cell, other.system, other.rank))
+    assert sorted((number[c], s, r) for c, s, r in zip(cells.cell, cells.system, cells.rank, strict=True)) == (
+        sorted(zip(other.cell, other.system, other.rank, strict=True))
     )

@@ -23,7 +23,8 @@ the best variance over a wide family of decay rates). Without a plan, rounds cou
 the size that a later round turns out to have may depend on what was seen, so it must not enter the
 weights.
 
-Which case a round belongs to is read from its record, `Round.depends_on`.
+Which case a round belongs to is read from its record, `Round.depends_on`. Pairs that only later
+systems return are shared, in the same proportions, among the rounds since these arrived.
 
 **Variance.** Given the past, rounds are uncorrelated (martingale differences):
 
@@ -93,12 +94,15 @@ class Round:
         before the first judgment.
     name
         The name by which later rounds refer to it.
+    n_cells
+        Cells of the pool when it was drawn, where systems arrived later; None for all.
     """
 
     sample: Sample
     utility: np.ndarray
     depends_on: tuple[str, ...] = ()
     name: str = ""
+    n_cells: int | None = None
 
 
 class Comparisons(Result):
@@ -434,14 +438,15 @@ def estimate(
     omega = planned_weights(
         np.ones(len(stages)) if planned is None else np.asarray(planned[: len(stages)])
     )
+    by_cell = _weights_by_cell(omega, stages, len(goal.target.pool))
     target, k, m = goal.target, len(goal.target.systems), len(goal.names)
     value, contrast = np.zeros(k), np.zeros(m)
     covariance, contrast_covariance = np.zeros((k, k)), np.zeros((m, m))
     variances, contrast_variances, degrees, shares = [], [], [], []
-    reached = np.ones(len(target.pool), bool)
-    for weight, stage in zip(omega, stages, strict=True):
+    reached = by_cell.any(0)
+    for weight, stage in zip(by_cell, stages, strict=True):
         expected = sum((r.sample.expected for r in stage), np.zeros(len(target.pool)))
-        reached &= expected > 0
+        reached &= (expected > 0) | (weight == 0)
         for one in stage:
             draws = one.sample.draws
             weights = target.weights(draws)
@@ -450,21 +455,21 @@ def estimate(
                 _one_round(
                     weights,
                     goal.matrix,
-                    one.utility,
+                    one.utility * weight[draws],
                     expected[draws],
                     one.sample.expected[draws],
                     sampler=one.sample.sampler,
                 ),
             )
-            value += weight * system
-            contrast += weight * contrasted
-            covariance += weight**2 * cov
-            contrast_covariance += weight**2 * contrast_cov
-            variances.append(weight**2 * np.diag(cov))
-            contrast_variances.append(weight**2 * np.diag(contrast_cov))
+            value += system
+            contrast += contrasted
+            covariance += cov
+            contrast_covariance += contrast_cov
+            variances.append(np.diag(cov))
+            contrast_variances.append(np.diag(contrast_cov))
             degrees.append(float(freedom))
             size = np.sqrt(np.asarray(contrasts(weights, goal.matrix)) ** 2 @ goal.importance)
-            shares.append(weight * size / expected[draws])
+            shares.append(weight[draws] * size / expected[draws])
     freedom = intervals.welch(np.array(variances), np.array(degrees))
     contrast_freedom = intervals.welch(np.array(contrast_variances), np.array(degrees))
     std_error = np.sqrt(np.diag(covariance))
@@ -537,6 +542,21 @@ def estimate(
         max_weight_share=float(share.max() / total_share) if total_share > 0 else 0.0,
         notes=tuple(notes),
     )
+
+
+def _weights_by_cell(omega: np.ndarray, stages: list[list[Round]], n_cells: int) -> np.ndarray:
+    """Weight of each stage at each cell, shape (stages, cells): equation (2) cell by cell.
+
+    A cell that joined the pool later is shared only among the stages since then. Which these are
+    depends on when systems arrived, never on what was judged, so each weight is still fixed in
+    advance.
+    """
+    raw = np.repeat(omega[:, None], n_cells, axis=1)
+    for row, stage in zip(raw, stages, strict=True):
+        known = max(n_cells if r.n_cells is None else r.n_cells for r in stage)
+        row[known:] = 0.0
+    total = raw.sum(0)
+    return raw / np.where(total > 0, total, 1.0)
 
 
 def _whole(goal: Goal, reached: np.ndarray) -> np.ndarray:

@@ -355,7 +355,7 @@ class Study:
         """All rounds with what is judged of them so far."""
         utility = self._utility_by_cell()
         return [
-            Round(sample, utility[sample.draws], record.depends_on, record.name)
+            Round(sample, utility[sample.draws], record.depends_on, record.name, record.cells)
             for record, sample in self._rounds()
         ]
 
