@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from dataclasses import dataclass
 
 import jax
@@ -17,13 +18,13 @@ import numpy as np
 import pytest
 
 from evenhand import sampling, targets
-from evenhand.pool import pool
+from evenhand.pools import pool
 from evenhand.precision import in_float64
 from evenhand.targets import target
 from evenhand.trec import read_runs
 
 BATCH = 4096
-LAST = 1.0 - 2.0**-53
+LAST = 1.0 - 2.0**-52  # the largest uniform that JAX makes
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def _sampler(name: str, cells: int, n: int):
         taken.append(0)
 
         def supplied(key, shape=(), dtype=None):
-            size = int(np.prod(shape))
+            size = math.prod(shape)
             taken[0] += size
             return uniforms[taken[0] - size : taken[0]].reshape(shape)
 
@@ -169,9 +170,13 @@ def draws_law():
 def expected_counts():
     """``(sampler, q, n)`` to E, in NumPy."""
 
+    @functools.partial(jax.jit, static_argnames="name")
+    def compiled(q, n, *, name):
+        return sampling.SAMPLERS[name].expected(q, n)
+
     @in_float64
     def expected(name, q, n) -> np.ndarray:
-        return np.asarray(sampling.SAMPLERS[name].expected(jnp.asarray(q, jnp.float64), n))
+        return np.asarray(compiled(jnp.asarray(q, jnp.float64), n, name=name))
 
     return expected
 

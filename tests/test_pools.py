@@ -80,7 +80,7 @@ def test_queries_given_are_the_studys_in_order_of_ids():
     assert table(cells) == [("q2", "a")]
     assert cells.documents.to_pylist() == ["a"]
     assert cells.unanswered() == {"x": ["q3"], "y": ["q2", "q3"]}
-    assert cells.notes == ("1 queries of the runs are not among the study's and were ignored",)
+    assert cells.notes == ("Ignored, not among the study's queries: 1 query of the runs.",)
 
 
 def test_notes_of_the_runs_stay():
@@ -232,6 +232,5 @@ def test_relabelling_changes_nothing(runs, order):
     query, document = cells.names(np.arange(len(cells)))
     number = other.find([f"topic-{q}" for q in query], [new[d] for d in document])
     assert sorted(number) == list(range(len(cells)))
-    assert sorted((number[c], s, r) for c, s, r in zip(cells.cell, cells.system, cells.rank, strict=True)) == (
-        sorted(zip(other.cell, other.system, other.rank, strict=True))
-    )
+    entries = zip(number[cells.cell], cells.system, cells.rank, strict=True)
+    assert sorted(entries) == sorted(zip(other.cell, other.system, other.rank, strict=True))

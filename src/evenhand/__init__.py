@@ -1,19 +1,19 @@
-"""evenhand: which ranking system is better, by how much and how surely, from few judgments, without bias.
+"""evenhand: which ranking system is better, from few judgments, without bias.
 
 The way through the library, in the order of its rooms::
 
-    runs   = eh.read_runs("runs/*.gz")                       what the systems returned
-    pool   = eh.pool(runs, depth=100)                        their query-document pairs, numbered once
-    target = eh.target(pool, "DCG@100")                      each system's weights over them
-    goal   = eh.rank(target)                                 the contrasts that answer the question
-    design = eh.design(goal, eh.rank_utility(pool))          which pairs to judge, with which probability
-    sample = eh.draw(jax.random.key(0), design, 500)         500 distinct pairs
-    judged = eh.judge(target, sample, eh.read_qrels(file))   what assessors say of them
-    answer = eh.estimate(goal, [judged])                     systems and contrasts with intervals
+    runs   = eh.read_runs("runs/*.gz")                      what the systems returned
+    pool   = eh.pool(runs, depth=100)                       their query-document pairs, numbered
+    target = eh.target(pool, "DCG@100")                     each system's weights over them
+    goal   = eh.rank(target)                                contrasts that answer the question
+    design = eh.design(goal, eh.rank_utility(pool))         which pairs, with which probability
+    sample = eh.draw(jax.random.key(0), design, 500)        500 distinct pairs
+    judged = eh.judge(target, sample, eh.read_qrels(file))  what assessors say of them
+    answer = eh.estimate(goal, [judged])                    estimates with intervals
 
-`Study` does the same on disk, resumable at any point; `simulate` replicates it against complete judgments.
-The functions on arrays below these (`evenhand.designs.proposal`, `evenhand.sampling.pivotal`, ...) work inside
-your own ``jit``, ``vmap`` and ``grad``.
+`Study` does the same on disk, resumable at any point; `simulate` replicates it against complete
+judgments. The functions on arrays below these (`evenhand.designs.proposal`,
+`evenhand.sampling.pivotal`, ...) work inside your own ``jit``, ``vmap`` and ``grad``.
 
 Names are loaded when they are first used, so that ``evenhand --help`` need not wait for JAX.
 """
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from evenhand.measures import Gain as Gain
     from evenhand.measures import Measure as Measure
     from evenhand.measures import P as P
-    from evenhand.measures import parse as measure
+    from evenhand.measures import parse as measure  # noqa: F401
     from evenhand.pools import Pool as Pool
     from evenhand.pools import pool as pool
     from evenhand.sampling import Sample as Sample

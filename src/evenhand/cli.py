@@ -1,7 +1,7 @@
 """The command line: each command one library call of the same name and words.
 
-The only room that prints or exits. Results go to stdout, progress and notes to stderr; exit status 0 is done,
-1 failed, 2 misused. Imports that take long wait until a command needs them.
+The only room that prints or exits. Results go to stdout, progress and notes to stderr; exit status
+0 is done, 1 failed, 2 misused. Imports that take long wait until a command needs them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -83,7 +82,7 @@ class Names(click.ParamType):
 
 
 class _Commands(click.Group):
-    """Turns the library's errors into a line that says what is wrong and one that says what to do."""
+    """Turns an error of the library into what is wrong and, on a second line, what to do."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -109,13 +108,15 @@ def _notes(notes: Sequence[str]) -> None:
 
 def _print(result: Any, form: str) -> None:
     click.echo(result.render(form), nl=False)
+    if form != "table":
+        _notes(result.notes_shown())
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(importlib.metadata.version("evenhand"), prog_name="evenhand")
 @click.option("--debug", is_flag=True, help="Show the whole traceback of an error.")
 def main(debug: bool) -> None:
-    """Tell which ranking system is better, by how much and how surely, from few judgments.
+    r"""Tell which ranking system is better, by how much and how surely, from few judgments.
 
     A study in four commands:
 
@@ -206,11 +207,11 @@ def new(study: str, runs: tuple[str, ...], measure: str, **options: Any) -> None
 
     made = Study.create(study, *runs, measure=measure, **options)
     _notes(made.pool.notes)
-    _notes(made.unanswered_notes())
+    _notes(made.notes())
     pool = made.pool
     click.echo(
-        f"{study}: {made.settings.measure}, goal {made.settings.goal}, {len(pool.systems):,} systems, "
-        f"{len(pool.queries):,} queries, {len(pool):,} query-document pairs"
+        f"{study}: {made.settings.measure}, goal {made.settings.goal}, "
+        f"{len(pool.systems):,} systems, {len(pool.queries):,} queries, {len(pool):,} pairs"
     )
 
 
@@ -227,7 +228,7 @@ def add(study: str, runs: tuple[str, ...], order: str) -> None:
     names = before.add(*runs, order=order)
     after = Study.open(study)
     click.echo(
-        f"added {', '.join(names)}: {len(after.pool) - pairs:,} pairs that no earlier system returned"
+        f"added {', '.join(names)}: {len(after.pool) - pairs:,} pairs that no earlier one returned"
     )
 
 
@@ -239,7 +240,7 @@ def add(study: str, runs: tuple[str, ...], order: str) -> None:
     default="rank",
     show_default=True,
     metavar="rank|flat|score|FILE",
-    help="What judgments are expected to say; FILE holds 'qid docid value', like an LLM judge's labels.",
+    help="What judgments are expected to say; FILE holds lines of qid, docid, value.",
 )
 @click.option(
     "--design",
@@ -368,7 +369,7 @@ def simulate(
 
     if options["queries"] is not None:
         options["queries"] = read_queries(options["queries"])
-    with _progress("studies") as progress:
+    with _Progress("studies") as progress:
         result = simulate_runs(
             read_runs(*runs, order=order),
             read_qrels(*qrels, negative=negative),
@@ -383,7 +384,7 @@ def simulate(
         save(plot_simulation(result), plot)
 
 
-class _progress:  # noqa: N801 - used as a word of the language
+class _Progress:
     """A progress bar on stderr, silent where that is no terminal."""
 
     def __init__(self, what: str) -> None:

@@ -56,7 +56,8 @@ class Demo(Result):
             "truth": self.contrast_truth,
             "covered": ["yes" if ok else "no" for ok in inside],
         }
-        title = f"{e.goal.target.measure} from {e.n_judged:,} of {self.n_pairs:,} pairs, {e.level:.0%} intervals"
+        pairs = f"{e.n_judged:,} of {self.n_pairs:,} pairs"
+        title = f"{e.goal.target.measure} from {pairs}, {e.level:.0%} intervals"
         return [Table.of(title, columns, 3)]
 
     @property

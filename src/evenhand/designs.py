@@ -136,8 +136,8 @@ def proposal(norms: jax.typing.ArrayLike, second_moment: jax.typing.ArrayLike) -
 def mixture(q: jax.typing.ArrayLike, q0: jax.typing.ArrayLike, floor: float) -> jax.Array:
     """(1 - floor) q + floor q0; all of q0 where q has no mass at all. Shapes (cells,)."""
     q, q0 = jnp.asarray(q), jnp.asarray(q0)
-    floor = jnp.where(q.sum() > 0, floor, 1.0)
-    return (1.0 - floor) * q + floor * q0
+    share = jnp.where(q.sum() > 0, floor, 1.0)
+    return (1.0 - share) * q + share * q0
 
 
 def variance(

@@ -1,14 +1,14 @@
 """What can go wrong, as a tree.
 
-Every error that a user can cause is an `EvenhandError`, which is a `ValueError`: what is wrong, where,
-what was got, and what to do, in that order.
+Every error that a user can cause is an `EvenhandError`, which is a `ValueError`: what is wrong,
+where, what was got, and what to do, in that order.
 
 - `EvenhandError`
     - `FormatError`: a file or table that cannot be read as what it should be
     - `SupportError`: a question that the drawn pairs cannot answer without bias
     - `MissingJudgments`: pairs that were drawn and are not judged yet
     - `PrecisionError`: numerics that would silently lose mass in float32
-    - `StudyError`: a study folder that is missing, half written, or asked for something it cannot do
+    - `StudyError`: a study folder that is missing, half written, or asked for what it cannot do
 
 An error may carry a `hint`: the cure, in one line. The command line prints both.
 """

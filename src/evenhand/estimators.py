@@ -443,10 +443,10 @@ def estimate(
     value, contrast = np.zeros(k), np.zeros(m)
     covariance, contrast_covariance = np.zeros((k, k)), np.zeros((m, m))
     variances, contrast_variances, degrees, shares = [], [], [], []
-    reached = by_cell.any(0)
+    reached = (by_cell > 0).sum(0) > 0
     for weight, stage in zip(by_cell, stages, strict=True):
         expected = sum((r.sample.expected for r in stage), np.zeros(len(target.pool)))
-        reached &= (expected > 0) | (weight == 0)
+        reached = reached & ((expected > 0) | (weight == 0))
         for one in stage:
             draws = one.sample.draws
             weights = target.weights(draws)

@@ -4,29 +4,31 @@ A measure here is *linear*: the value of a ranking y of query x is
 
     U(x, y) = sum over ranks r of  weight(r) * utility(grade of the document at rank r),     (1)
 
-so that a system's value is a weighted sum over query-document pairs, and sampling pairs estimates it
-without bias. (Schnabel et al. 2016, equation 1 and the upper half of Table 1.)
+so that a system's value is a weighted sum over query-document pairs, and sampling pairs estimates
+it without bias. (Schnabel et al. 2016, equation 1 and the upper half of Table 1.)
 
-========  =====================================  ==============================  =======================
-measure   weight at rank r                       utility of grade g              unit, range
-========  =====================================  ==============================  =======================
-P@k       1/k for r <= k                         1 if g >= rel else 0            share of k, 0..1
-DCG@k     1/log_b(1 + r) for r <= k              g, 2^g - 1, or a gain map       gain, 0..
-Gain@k    1/k for r <= k                         g, 2^g - 1, or a gain map       gain a rank, 0..
-RBP       (1 - p) p^(r - 1), any r (or r <= k)   1 if g >= rel else 0            share, 0..1
-========  =====================================  ==============================  =======================
+========  ====================================  =========================  =================
+measure   weight at rank r                      utility of grade g         unit, range
+========  ====================================  =========================  =================
+P@k       1/k for r <= k                        1 if g >= rel else 0       share of k, 0..1
+DCG@k     1/log_b(1 + r) for r <= k             g, 2^g - 1, or a gain map  gain, 0..
+Gain@k    1/k for r <= k                        g, 2^g - 1, or a gain map  gain a rank, 0..
+RBP       (1 - p) p^(r - 1), any r (or r <= k)  1 if g >= rel else 0       share, 0..1
+========  ====================================  =========================  =================
 
-Precision divides by k however short the list is. The logarithm of `DCG` is to base 2 unless ``log='e'``
-(the natural one of the source paper) or another base is named.
+Precision divides by k however short the list is. The logarithm of `DCG` is to base 2 unless
+``log='e'`` (the natural one of the source paper) or another base is named.
 
-A measure is an immutable value: it prints as users write it (the ``ir_measures`` spelling), and `parse`
-reads that back, as well as the spellings of trec_eval (``P_10``) and ranx (``precision@10``). Measures that
-are not sums of this form (reciprocal rank, ERR) cannot be estimated without bias from sampled pairs.
+A measure is an immutable value: it prints as users write it (the ``ir_measures`` spelling), and
+`parse` reads that back, as well as the spellings of trec_eval (``P_10``) and ranx
+(``precision@10``). Measures that are not sums of this form (reciprocal rank, ERR) cannot be
+estimated without bias from sampled pairs.
 
 References
 ----------
-Moffat and Zobel 2008, *Rank-biased precision*, for RBP. Jarvelin and Kekalainen 2002, *Cumulated gain-based
-evaluation*, for DCG; Burges et al. 2005, *Learning to rank using gradient descent*, for the gain 2^g - 1.
+Moffat and Zobel 2008, *Rank-biased precision*, for RBP. Jarvelin and Kekalainen 2002, *Cumulated
+gain-based evaluation*, for DCG; Burges et al. 2005, *Learning to rank using gradient descent*, for
+the gain 2^g - 1.
 """
 
 from __future__ import annotations
@@ -301,9 +303,9 @@ def parse(text: str | Measure) -> Measure:
     Parameters
     ----------
     text
-        ``ir_measures`` spelling (``P@10``, ``P(rel=2)@5``, ``DCG(log='e')@100``, ``RBP(p=0.8)``), trec_eval's
-        (``P_10``) or ranx's (``precision@10``, ``dcg@10``, ``rbp.80``, ``precision@10-l2``). A measure is
-        given back as it is.
+        ``ir_measures`` spelling (``P@10``, ``P(rel=2)@5``, ``DCG(log='e')@100``, ``RBP(p=0.8)``),
+        trec_eval's (``P_10``) or ranx's (``precision@10``, ``dcg@10``, ``rbp.80``,
+        ``precision@10-l2``). A measure is given back as it is.
 
     Returns
     -------

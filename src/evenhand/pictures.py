@@ -7,6 +7,7 @@ figure of your own.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +35,7 @@ MARKERS = "osD^vP*X"
 def figure(
     columns: int = 1, *, height: float = 4.0, width: float = 6.4
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with axes side by side; sizes in inches, of each."""
+    """Make a figure with axes side by side; sizes in inches, of each."""
     fig = Figure(figsize=(width * columns, height), layout="constrained")
     return fig, [fig.add_subplot(1, columns, i + 1) for i in range(columns)]
 
@@ -140,8 +141,7 @@ def plot_estimate(
 
 
 def plot_draws(sample: Sample, pool: Pool, *, ax: Axes | None = None) -> Axes:
-    """Where the judgments went: share of the pool's pairs drawn, by the best rank that any system
-    gives."""
+    """Where the judgments went: the share of pairs drawn, by their best rank in any system."""
     ax = figure()[1][0] if ax is None else ax
     best = np.minimum.reduceat(pool.rank, pool.start[:-1])
     edges = np.unique(np.geomspace(1, best.max() + 1, 13).round().astype(int))
@@ -154,9 +154,7 @@ def plot_draws(sample: Sample, pool: Pool, *, ax: Axes | None = None) -> Axes:
         ax.annotate(
             f"{count:,}", (x, height), ha="center", va="bottom", fontsize="x-small", color=GREY
         )
-    labels = [
-        str(a) if b == a + 1 else f"{a}-{b - 1}" for a, b in zip(edges[:-1], edges[1:], strict=True)
-    ]
+    labels = [str(a) if b == a + 1 else f"{a}-{b - 1}" for a, b in itertools.pairwise(edges)]
     ax.set_xticks(
         middle, labels=labels, rotation=45, ha="right", rotation_mode="anchor", fontsize="small"
     )
@@ -195,8 +193,14 @@ def plot_simulation(
     samplers = {sampler for _, sampler in lines}
     for i, ((design, sampler), points) in enumerate(lines.items()):
         label = design if len(samplers) == 1 else f"{design}, {sampler}"
-        style = {"color": SERIES[i % len(SERIES)], "marker": MARKERS[i % len(MARKERS)]}
-        ax.plot(*np.array(points).T, markersize=4, linewidth=1.4, label=label, **style)
+        ax.plot(
+            *np.array(points).T,
+            color=SERIES[i % len(SERIES)],
+            marker=MARKERS[i % len(MARKERS)],
+            markersize=4,
+            linewidth=1.4,
+            label=label,
+        )
     ax.set_xscale("log")
     budgets = sorted({row["budget"] for row in simulation.rows})
     ax.set_xticks(budgets, labels=[f"{b:,}" for b in budgets])

@@ -1,7 +1,8 @@
 """The query-document pairs of all runs, numbered once.
 
-A *cell* is a pair (query, document) that at least one system returns within the depth; the *pool* is the set
-of cells. Everything downstream speaks of cells by number: weights, utilities, proposals, draws.
+A *cell* is a pair (query, document) that at least one system returns within the depth; the *pool*
+is the set of cells. Everything downstream speaks of cells by number: weights, utilities, proposals,
+draws.
 
 Who returned a cell, and where, is kept by cell in compressed rows: the entries of cell c are
 ``start[c]:start[c + 1]``, sorted by system. Nothing of size systems x cells is ever held.
@@ -94,7 +95,7 @@ class Pool:
         return self.locate(query, document)
 
     def cells_of(self, table: Qrels) -> np.ndarray:
-        """The cell that each row of a table of judgments speaks of, -1 where it is outside the pool."""
+        """The cell that each row of a table of judgments speaks of, -1 outside the pool."""
         query, document = (
             codes_in(ids, known)[codes]
             for ids, known, codes in (
@@ -136,7 +137,7 @@ class Pool:
         return self.systems.index(name)
 
     def unanswered(self) -> dict[str, list[str]]:
-        """The queries that each system left unanswered; systems that answered all are not listed."""
+        """The queries that each system left unanswered; a system that answered all is absent."""
         answered = np.zeros((len(self.systems), len(self.queries)), bool)
         answered[self.system, self.query[self.cell]] = True
         return {
@@ -174,11 +175,12 @@ def pool(
     depth
         Deepest rank that counts; None for all.
     queries
-        The queries of the study. By default those that any run answers. A run's other queries are ignored and
-        counted in the notes; a query that a system leaves unanswered stays, and earns 0 there.
+        The queries of the study. By default those that any run answers. A run's other queries are
+        ignored and counted in the notes; a query that a system leaves unanswered stays, and earns 0
+        there.
     after
-        An earlier pool whose cells keep their numbers: cells that it lacks are appended. The study's queries
-        are then those of `after`.
+        An earlier pool whose cells keep their numbers: cells that it lacks are appended. The
+        study's queries are then those of `after`.
 
     Returns
     -------
@@ -243,7 +245,8 @@ def _study_queries(runs: Runs, queries: Iterable[str] | None) -> tuple[pa.Array,
     extra = int((codes_in(runs.queries, asked) < 0).sum())
     notes = []
     if extra:
-        notes.append(f"{extra:,} queries of the runs are not among the study's and were ignored")
+        count = "1 query" if extra == 1 else f"{extra:,} queries"
+        notes.append(f"Ignored, not among the study's queries: {count} of the runs.")
     return asked, notes
 
 

@@ -49,7 +49,8 @@ def require_float64(array: jax.typing.ArrayLike, what: str) -> jax.Array:
     array = jnp.asarray(array)
     if array.dtype != jnp.float64:
         raise PrecisionError(
-            f"{what} must be float64, got {array.dtype}: in single precision small proposals lose all mass",
+            f"{what} must be float64, got {array.dtype}: "
+            "in single precision small proposals lose all mass",
             hint="jax.config.update('jax_enable_x64', True), before the first array is made",
         )
     return array

@@ -14,29 +14,42 @@ round, and of two that draw at once one is told to try again.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
+import re
+import secrets
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from evenhand.errors import StudyError
 from evenhand.pools import Pool
 from evenhand.sampling import Sample
 
-__all__ = ["Record", "appearing", "fingerprint", "load", "names", "save", "write_whole"]
+__all__ = [
+    "Record",
+    "appearing",
+    "fingerprint",
+    "load",
+    "named",
+    "names",
+    "save",
+    "write_whole",
+]
 
-_PREFIX = "round-"
+_FILES = ("round.json", "design.parquet", "draws.parquet")
+_RESTORE = "restore the folder from a copy; without its design a round cannot be used"
+_NAME = re.compile(r"round-\d{3,}")
 _ABANDONED = 3600.0  # seconds after which an unfinished folder is nobody's
 
 
@@ -84,16 +97,32 @@ def fingerprint(pool: Pool, cells: int | None = None) -> str:
     """SHA-256 over the first `cells` pairs of the pool (all by default), by their ids."""
     digest = hashlib.sha256()
     for codes, ids in ((pool.query, pool.queries), (pool.document, pool.documents)):
-        text = ids.take(pa.array(codes[:cells]))
-        digest.update(np.asarray(pc.binary_length(text), np.int32).tobytes())
-        digest.update(b"".join(chunk.encode() for chunk in text.to_pylist()))
+        for text in ids.take(pa.array(codes[:cells])).to_pylist():
+            digest.update(f"{len(text)}:{text}".encode())
     return digest.hexdigest()
 
 
+def named(number: int) -> str:
+    """Name of the round of this number, counted from 1."""
+    return f"round-{number:03}"
+
+
 def names(study: Path) -> list[str]:
-    """Names of the rounds of a study, in order."""
-    found = (p.name for p in study.iterdir() if p.is_dir() and p.name.startswith(_PREFIX))
-    return sorted(found, key=lambda name: (len(name), name))
+    """Names of the rounds of a study, in order.
+
+    Raises
+    ------
+    StudyError
+        If one is missing between them.
+    """
+    found = {p.name for p in study.iterdir() if p.is_dir() and _NAME.fullmatch(p.name)}
+    whole = [named(number) for number in range(1, len(found) + 1)]
+    if lacking := [name for name in whole if name not in found]:
+        raise StudyError(
+            f"{study} has {', '.join(sorted(found.difference(whole)))} and lacks {lacking[0]}",
+            hint="restore the folder of the round from a copy, or rename it back",
+        )
+    return whole
 
 
 @contextmanager
@@ -106,14 +135,18 @@ def appearing(folder: Path, taken: str) -> Iterator[Path]:
         With the message `taken` if `folder` exists by then, or if the disk does not take it.
     """
     parent = folder.parent
-    for left in parent.glob(f".{folder.name}.*"):
-        if time.time() - left.stat().st_mtime > _ABANDONED:
-            shutil.rmtree(left, ignore_errors=True)
+    for left in parent.glob(f".{glob.escape(folder.name)}.*"):
+        with suppress(OSError):  # another process may just have finished it
+            if time.time() - left.stat().st_mtime > _ABANDONED:
+                shutil.rmtree(left, ignore_errors=True)
     try:
         parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=parent))
     except OSError as error:
-        raise StudyError(f"cannot write into {parent}: {error.strerror}") from error
+        raise StudyError(
+            f"cannot write into {parent}: {error.strerror}",
+            hint="make the folder writable, or choose another place",
+        ) from error
     try:
         yield work
         work.chmod(0o755)
@@ -146,21 +179,21 @@ def flush(path: Path) -> None:
 
 def write_whole(path: Path, table: pa.Table, taken: str) -> None:
     """Write a Parquet file that appears whole, and never over another."""
-    handle, work = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
+    work = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         pq.write_table(table, work)
-        flush(Path(work))
+        flush(work)
         os.link(work, path)
         flush(path.parent)
     except FileExistsError as error:
         raise StudyError(taken) from error
     except OSError as error:
         raise StudyError(
-            f"cannot write {path}: {error.strerror or error}; nothing was written"
+            f"cannot write {path}: {error.strerror or error}; nothing was written",
+            hint="free some space or make the folder writable, then run the same command again",
         ) from error
     finally:
-        Path(work).unlink(missing_ok=True)
+        work.unlink(missing_ok=True)
 
 
 def save(
@@ -212,18 +245,30 @@ def load(study: Path, name: str, pool: Pool) -> tuple[Record, Sample]:
         If a file of the round is missing or damaged, or the round was drawn from other pairs than the pool's.
     """
     folder = study / name
+    lacking = [file for file in _FILES if not (folder / file).is_file()]
+    if lacking:
+        raise StudyError(
+            f"{folder} is not a whole round: it lacks {', '.join(lacking)}", hint=_RESTORE
+        )
     try:
         content = json.loads((folder / "round.json").read_text(encoding="utf-8"))
         record = Record(**{**content, "depends_on": tuple(content["depends_on"])})
-        design = pq.read_table(folder / "design.parquet")
-        draws = pq.read_table(folder / "draws.parquet", columns=["cell"])["cell"].to_numpy()
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        known = record.cells <= len(pool) and record.pool == fingerprint(pool, record.cells)
+        if known:
+            design = pq.read_table(folder / "design.parquet", columns=["cell", "expected"])
+            draws = pq.read_table(folder / "draws.parquet", columns=["cell"])["cell"].to_numpy()
+            expected = np.zeros(len(pool))
+            expected[design["cell"].to_numpy()] = design["expected"].to_numpy()
+            if record.name != name or not (expected[draws] > 0).all():
+                raise ValueError("its files do not belong together")
+    except (OSError, ValueError, TypeError, LookupError) as error:
         raise StudyError(
             f"{folder} is not a whole round: {error}",
-            hint="restore the folder from a copy; without its design a round cannot be used",
+            hint=_RESTORE,
         ) from error
-    if record.cells > len(pool) or record.pool != fingerprint(pool, record.cells):
-        raise StudyError(f"{folder} was drawn from other query-document pairs than the study's")
-    expected = np.zeros(len(pool))
-    expected[design["cell"].to_numpy()] = design["expected"].to_numpy()
+    if not known:
+        raise StudyError(
+            f"{folder} was drawn from other query-document pairs than the study's",
+            hint="was a file of the study changed or exchanged? Restore it from a copy",
+        )
     return record, Sample(record.sampler, draws, expected)

@@ -1,12 +1,14 @@
-r"""Replicated studies against complete judgments: how good is a design before money is spent on it?
+r"""Replicated studies against complete judgments: what a design would have been worth.
 
-With the utility of every cell known, a study is drawn, "judged" and estimated thousands of times, and the estimates
-are held against the truth. One compiled call runs a batch of replications under ``vmap``; only cells with a utility above 0
-contribute to an estimate, so a batch gathers from a table of these alone.
+With the utility of every cell known, a study is drawn, "judged" and estimated thousands of times,
+and the estimates are held against the truth. One compiled call runs a batch of replications under
+``vmap``; only cells with a utility above 0 contribute to an estimate, so a batch gathers from a
+table of these alone.
 
 For each budget, design and sampler:
 
-- ``rmse``: root of the mean squared error of all pairwise differences (of the systems' values with one system),
+- ``rmse``: root of the mean squared error of all pairwise differences (of the systems' values with
+one system),
   over systems and replications, with its Monte Carlo standard error;
 - ``bias_z``: largest |mean error| over its Monte Carlo standard error, over the systems;
 - ``accuracy``: share of pairs of truly different systems whose order is right;
@@ -78,8 +80,8 @@ class Simulation(Result):
     truth
         Value of each system; shape (systems,).
     rows
-        One for each budget, design and sampler, as the module docstring describes them; ``mean`` and ``sd`` hold
-        the mean and standard deviation of each system's estimates.
+        One for each budget, design and sampler, as the module docstring describes them; ``mean``
+        and ``sd`` hold the mean and standard deviation of each system's estimates.
     replications, level
         Studies a row, and level of the intervals.
     """
@@ -136,9 +138,10 @@ class Simulation(Result):
 
 @partial(jax.jit, static_argnames=("sampler", "n"))
 def _replicate(keys, expected, order, slot, table, matrix, *, sampler, n):
-    """Estimates and contrast variances of one study a key.
+    """Estimates, contrasts, their variances and degrees of freedom: one study a key.
 
-    `table` holds w_c u_c of the cells with a utility above 0 and a last row of zeros; `slot` leads from a cell to its row.
+    `table` holds w_c u_c of the cells with a utility above 0 and a last row of zeros; `slot` leads
+    from a cell to its row.
     """
     law = SAMPLERS[sampler]
 
@@ -147,9 +150,13 @@ def _replicate(keys, expected, order, slot, table, matrix, *, sampler, n):
         at = expected[cells]
         z = table[slot[cells]] / at[:, None]
         contrasted = targets.contrasts(z, matrix)
-        # Only the diagonal is needed here: the covariance of each contrast alone.
-        spread = jax.vmap(lambda column: law.covariance(column[:, None], at)[0][0, 0], in_axes=1)
-        return z.sum(0), contrasted.sum(0), spread(contrasted)
+
+        def alone(column):  # each contrast's own variance, without the covariances
+            square, degrees = law.covariance(column[:, None], at)
+            return square[0, 0], degrees
+
+        variance, degrees = jax.vmap(alone, in_axes=1)(contrasted)
+        return z.sum(0), contrasted.sum(0), variance, degrees[0]
 
     return jax.vmap(study)(keys)
 
@@ -215,7 +222,8 @@ def simulate(
             support = int(np.count_nonzero(plan.q))
             if budget < 1 or ("distinct" in samplers and budget > support):
                 raise EvenhandError(
-                    f"the budget must lie between 1 and the {support:,} pairs that design {name!r} can draw, got {budget:,}"
+                    f"the budget must lie between 1 and the {support:,} pairs that design "
+                    f"{name!r} can draw, got {budget:,}"
                 )
     useful = np.flatnonzero(utility)
     slot = np.full(len(goal.target.pool), len(useful))
@@ -227,7 +235,11 @@ def simulate(
     order = slice_order(goal) if "slices" in samplers else np.zeros(0, np.int64)
     held = [jnp.asarray(x) for x in (order, slot, table, goal.matrix)]
     total = replications * len(budgets) * len(plans) * len(samplers)
-    told = (lambda done: None) if progress is None else partial(progress, total=total)
+
+    def told(done: int) -> None:
+        if progress is not None:
+            progress(done, total)
+
     rows = []
     for budget in budgets:
         for name, plan in plans:
@@ -235,7 +247,7 @@ def simulate(
                 expected = SAMPLERS[sampler].expected(jnp.asarray(plan.q), budget)
                 found = _run(expected, held, sampler, budget, replications, seed, told)
                 rows.append({"budget": budget, "design": name, "sampler": sampler})
-                rows[-1] |= _summary(goal, truth, *found, budget, level)
+                rows[-1] |= _summary(goal, truth, level, *found)
     return Simulation(
         measure=str(goal.target.measure),
         goal=goal.kind,
@@ -265,7 +277,8 @@ def simulate_runs(
     Parameters
     ----------
     runs, qrels
-        What the systems returned and what assessors say; a pair without a judgment counts as utility 0.
+        What the systems returned and what assessors say; a pair without a judgment counts as
+        utility 0.
     measure, goal, baseline
         What the studies estimate.
     systems
@@ -308,9 +321,10 @@ def simulate_runs(
     return replace(found, notes=tuple(notes))
 
 
-def _run(expected, held, sampler, budget, replications, seed, progress) -> tuple[np.ndarray, ...]:
+def _run(expected, held, sampler, budget, replications, seed, told):
     keys = jax.random.split(jax.random.key(seed), replications)
-    # Bounded memory: a batch's draws and, for `distinct`, one shuffled pool for each of its studies.
+    # Bounded memory: a batch's draws and, for `distinct`, one shuffled pool for each of its
+    # studies.
     width = max(budget * held[2].shape[1], 2 * len(expected) if sampler == "distinct" else 0)
     batch = int(np.clip(1 << 25 >> int(width - 1).bit_length(), 8, replications))
     parts = []
@@ -323,18 +337,18 @@ def _run(expected, held, sampler, budget, replications, seed, progress) -> tuple
                 for x in _replicate(keys[chosen], expected, *held, sampler=sampler, n=budget)
             ]
         )
-        progress(min(batch, replications - first))
+        told(min(batch, replications - first))
     return tuple(np.concatenate(column)[:replications] for column in zip(*parts, strict=True))
 
 
 def _summary(
     goal: Goal,
     truth: np.ndarray,
+    level: float,
     value: np.ndarray,
     contrast: np.ndarray,
     variance: np.ndarray,
-    budget: int,
-    level: float,
+    degrees: np.ndarray,
 ) -> dict[str, Any]:
     error = value - truth
     k, count = len(truth), len(value)
@@ -348,7 +362,8 @@ def _summary(
     spread = error.std(0, ddof=1) / np.sqrt(count)
     z = np.abs(error.mean(0)) / np.where(spread > 0, spread, 1.0)
     true_contrast = goal.matrix @ truth
-    half = special.stdtrit(max(budget - 1, 1), 0.5 + level / 2) * np.sqrt(variance)
+    quantile = special.stdtrit(np.maximum(degrees, 1.0), 0.5 + level / 2)
+    half = quantile[:, None] * np.sqrt(variance)
     row: dict[str, Any] = {
         "rmse": rmse,
         "rmse_se": square.std(ddof=1) / np.sqrt(count) / (2 * rmse) if rmse > 0 else 0.0,
@@ -363,7 +378,7 @@ def _summary(
 
 
 def _order(value: np.ndarray, truth: np.ndarray, most: int = 1 << 22) -> tuple[float, float]:
-    """Accuracy over pairs that truly differ, and Kendall's tau-a (a tie counts for neither side)."""
+    """Accuracy over pairs that truly differ, and Kendall's tau-a (a tie counts for neither)."""
     first, second = np.triu_indices(len(truth), 1)
     true = np.sign(truth[first] - truth[second])
     accuracy, tau = [], []

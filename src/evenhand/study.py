@@ -31,6 +31,7 @@ from typing import Any
 import jax
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from evenhand import rounds as round_files
@@ -49,6 +50,7 @@ from evenhand.utilities import Utility, mean_utility, utility_named
 __all__ = ["Drawn", "Settings", "Study", "Taken"]
 
 _FORMAT = 1
+_RESTORE = "restore the file from a copy of the study"
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +253,7 @@ class Study:
             else read_runs(*runs, order=order)
         )
         cells = pool(table, depth=depth, queries=asked)
+        _check_pool(cells)
         target = targets.target(cells, measure)
         targets.goal(target, goal, system=baseline)
         settings = Settings(
@@ -280,6 +283,7 @@ class Study:
             JudgmentStore.create(work / "judgments.sqlite")
         study = cls(folder, settings)
         study.__dict__["pool"] = cells
+        study.__dict__["_files"] = (folder / "systems-001.parquet",)
         return study
 
     @classmethod
@@ -303,16 +307,20 @@ class Study:
             )
         try:
             content = json.loads((folder / "study.json").read_text(encoding="utf-8"))
+            later = int(content["format"]) > _FORMAT
             known = {field.name for field in fields(Settings)}
-            content = {
+            values = {
                 k: tuple(v) if isinstance(v, list) else v for k, v in content.items() if k in known
             }
-            settings = Settings(**content)
-        except (ValueError, TypeError) as error:
-            raise StudyError(f"{folder / 'study.json'} is damaged: {error}") from error
-        if settings.format > _FORMAT:
+            settings = None if later else Settings(**values)
+        except (OSError, ValueError, TypeError, LookupError) as error:
             raise StudyError(
-                f"{folder} was made by evenhand {settings.evenhand}, in a later format than this version reads",
+                f"{folder / 'study.json'} is damaged: {error}", hint=_RESTORE
+            ) from error
+        if settings is None:
+            raise StudyError(
+                f"{folder} was made by evenhand {content.get('evenhand', '?')}, "
+                "in a later format than this version reads",
                 hint="upgrade evenhand",
             )
         return cls(folder, settings)
@@ -325,14 +333,28 @@ class Study:
     @cached_property
     def pool(self) -> Pool:
         """The pairs of all systems; those of the first systems come first, so that their numbers stay."""
-        queries = (self.folder / "queries.txt").read_text(encoding="utf-8").split("\n")[:-1]
-        files = sorted(self.folder.glob("systems-*.parquet"))
         cells = None
-        for last in range(1, len(files) + 1):
-            runs = read_runs(*files[:last], order="rank")
-            cells = pool(runs, depth=self.settings.depth, queries=queries, after=cells)
+        try:
+            *queries, rest = (self.folder / "queries.txt").read_text(encoding="utf-8").split("\n")
+            if rest:
+                raise ValueError("queries.txt ends in the middle of a line")
+            tables = [pq.read_table(path) for path in self._files]
+            for last in range(1, len(tables) + 1):
+                runs = read_runs(*tables[:last], order="rank")
+                cells = pool(runs, depth=self.settings.depth, queries=queries, after=cells)
+        except (OSError, ValueError) as error:
+            said = error.message if isinstance(error, EvenhandError) else error
+            raise StudyError(
+                f"queries.txt or a systems-*.parquet of {self.folder} is damaged: {said}",
+                hint=_RESTORE,
+            ) from error
         assert cells is not None
         return cells
+
+    @cached_property
+    def _files(self) -> tuple[Path, ...]:
+        """Files of the systems, in the order of their arrival."""
+        return tuple(sorted(self.folder.glob("systems-*.parquet")))
 
     @cached_property
     def target(self) -> targets.Target:
@@ -392,12 +414,16 @@ class Study:
                 hint="rename the new run's tag",
             )
         cells = pool(table, depth=self.settings.depth, queries=self.pool.queries.to_pylist())
-        number = len(list(self.folder.glob("systems-*.parquet"))) + 1
+        _check_pool(cells)
+        # The next number after the files that names were compared with: of two processes that add
+        # at once, one is told to run again.
         round_files.write_whole(
-            self.folder / f"systems-{number:03}.parquet",
+            self.folder / f"systems-{len(self._files) + 1:03}.parquet",
             _columns(cells, range(len(cells.systems))),
             "another process has added systems meanwhile; run the command again",
         )
+        for known in ("_files", "pool", "target", "goal"):
+            self.__dict__.pop(known, None)
         return table.systems
 
     def draw(
@@ -437,7 +463,13 @@ class Study:
         if isinstance(utility, str | Path):
             utility = utility_named(utility, self.pool, self.measure)
         earlier = self._rounds()
-        name = f"round-{len(earlier) + 1:03}"
+        name = round_files.named(len(earlier) + 1)
+        plan = self.settings.plan
+        if plan is not None and len(earlier) >= len(plan):
+            raise StudyError(
+                f"the plan of {self.folder} names {len(plan)} rounds, and all are drawn",
+                hint="a plan cannot be changed after the first judgment: start a new study",
+            )
         seed = secrets.randbits(32) if seed is None else seed
         made = design(self.goal, utility, kind=kind, floor=floor)
         key = jax.random.fold_in(jax.random.key(seed), len(earlier) + 1)
@@ -460,9 +492,24 @@ class Study:
         )
         todo = sample.cells[~judged[sample.cells]]
         path = round_files.save(self.folder, record, sample, made.q, self.pool, todo)
-        notes = () if made.gap is None else (str(made.gap),)
+        notes = [] if made.gap is None else [str(made.gap)]
+        if made.goal.kind != "absolute" and any(
+            len(group) == len(self.pool.systems) for group in _identical(self.target)
+        ):
+            notes.append(
+                "all systems return the same rankings: every difference is exactly 0, and these "
+                "judgments can only tell the systems' own values"
+            )
         return Drawn(
-            name, path, len(sample), len(sample.cells), len(todo), made.name, sampler, seed, notes
+            name=name,
+            to_judge=path,
+            n_draws=len(sample),
+            n_distinct=len(sample.cells),
+            n_new=len(todo),
+            design=made.name,
+            sampler=sampler,
+            seed=seed,
+            notes=tuple(notes),
         )
 
     def judge(self, *sources: Any, negative: str = "unjudged", revise: bool = False) -> Taken:
@@ -570,9 +617,12 @@ class Study:
             if np.isnan(r.utility).any()
         ]
         if not whole:
+            todo = self.folder / (rounds[0].name if rounds else "") / "to_judge.tsv"
             raise MissingJudgments(
                 "\n".join(waiting) or "nothing has been drawn yet",
-                hint=f"evenhand {'judge' if waiting else 'draw'} {self.folder}",
+                hint=f"evenhand judge {self.folder} {todo}"
+                if waiting
+                else f"evenhand draw {self.folder} --budget N",
             )
         top = None
         if self.settings.grades is not None:
@@ -587,14 +637,20 @@ class Study:
             top_utility=top,
         )
         notes = [f"left out, {text}" for text in waiting]
-        return replace(found, notes=(*found.notes, *notes, *self.unanswered_notes()))
+        return replace(found, notes=(*found.notes, *notes, *self.notes()))
 
-    def unanswered_notes(self) -> list[str]:
-        """A sentence for each system that leaves queries unanswered."""
-        return [
+    def notes(self) -> list[str]:
+        """A sentence for each group of identical systems, and each that leaves queries unanswered."""
+        identical = [
+            f"{', '.join(group[:-1])} and {group[-1]} return the same rankings: "
+            "they differ by exactly 0, whatever is judged"
+            for group in _identical(self.target)
+        ]
+        unanswered = [
             f"{system} leaves {len(missed)} queries unanswered and earns 0 there: {_some(missed)}"
             for system, missed in self.pool.unanswered().items()
         ]
+        return identical + unanswered
 
     def _planned(self, rounds: Sequence[Round]) -> list[float] | None:
         """Planned draws of each stage: rounds drawn before the first judgment are one stage."""
@@ -606,8 +662,42 @@ class Study:
                 f"the plan of {self.folder} names {len(self.settings.plan)} rounds, more were drawn",
                 hint="a plan cannot be changed after the first judgment: start a new study",
             )
-        together = sum(planned[r.name] for r in rounds if not r.depends_on)
-        return [together, *(planned[r.name] for r in rounds if r.depends_on)]
+        together = [planned[r.name] for r in rounds if not r.depends_on]
+        later = [planned[r.name] for r in rounds if r.depends_on]
+        return [sum(together), *later] if together else later
+
+
+def _identical(target: targets.Target) -> list[list[str]]:
+    """Groups of systems that weigh the same pairs alike, so that they differ by exactly 0."""
+    counts = np.flatnonzero(target.weight)
+    counts = counts[np.argsort(target.pool.system[counts], kind="stable")]
+    cell, weight = target.pool.cell[counts], target.weight[counts]
+    bounds = np.searchsorted(target.pool.system[counts], np.arange(1, len(target.systems)))
+    groups: dict[tuple[bytes, bytes], list[str]] = {}
+    for name, c, w in zip(
+        target.systems, np.split(cell, bounds), np.split(weight, bounds), strict=True
+    ):
+        groups.setdefault((c.tobytes(), w.tobytes()), []).append(name)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _check_pool(cells: Pool) -> None:
+    """Refuse what could not be stored: systems without a pair, ids that break a line."""
+    for ids, breaks in ((cells.queries, r"[\t\r\n]|^#"), (cells.documents, r"[\t\r\n]")):
+        odd = ids.filter(pc.match_substring_regex(ids, breaks))
+        if len(odd):
+            raise EvenhandError(
+                f"the id {odd[0].as_py()!r} cannot stand in a file to judge: it holds a tab or a "
+                "line end, or is a query that begins with #",
+                hint="replace such characters in runs and judgments",
+            )
+    silent = np.bincount(cells.system, minlength=len(cells.systems)) == 0
+    if silent.any():
+        names = [name for name, none in zip(cells.systems, silent, strict=True) if none]
+        raise EvenhandError(
+            f"no query of the study is answered by {_some(names)}",
+            hint="leave the run out, or check that it is of the same collection",
+        )
 
 
 def _some(ids: Sequence[str], most: int = 5) -> str:

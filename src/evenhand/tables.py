@@ -81,7 +81,7 @@ class Table:
         if value is None:
             return "-"
         if isinstance(value, float):
-            return f"{value:.{digits}f}"
+            return f"{value:z.{digits}f}"
         return (
             f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
         )

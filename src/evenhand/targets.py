@@ -1,9 +1,10 @@
 r"""What is to be estimated: each system's weights over the pool, and the contrasts of a goal.
 
-With w_jc = weight(rank of cell c in system j) / |X| (0 where j does not return c) and u_c the utility of c,
+With w_jc = weight(rank of cell c in system j) / |X| (0 where j does not return c) and u_c the
+utility of c,
 
-    U_j = sum_c w_jc u_c                                the value of system j, in the measure's own unit  (1)
-    a_c = C w_c,   D = C U = sum_c a_c u_c              the contrasts of the goal with matrix C  (2)
+    U_j = sum_c w_jc u_c                     the value of system j, in the measure's own unit  (1)
+    a_c = C w_c,   D = C U = sum_c a_c u_c   the contrasts of the goal with matrix C           (2)
 
 A goal is a matrix, contrasts x systems; there is no code path by scenario:
 
@@ -21,13 +22,13 @@ Designs need only the norm of a_c, weighted by the importance h_i of each contra
 
     ||a_c|| = sqrt( sum_i h_i a_ic^2 )                                                       (3)
 
-Differences are taken before squaring, relative to the largest weight of the cell: where all systems agree,
-a comparative contrast is exactly 0, not a rounding error.
+Differences are taken before squaring, relative to the largest weight of the cell: where all systems
+agree, a comparative contrast is exactly 0, not a rounding error.
 
 References
 ----------
-Schnabel et al. 2016, sections 3 to 6. Weights here are not normalised to sum to one over the pool, so that the
-measure's own unit comes out and lists of different length stay comparable.
+Schnabel et al. 2016, sections 3 to 6. Weights here are not normalised to sum to one over the pool,
+so that the measure's own unit comes out and lists of different length stay comparable.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class Target:
         return np.bincount(self.pool.system, weight, minlength=len(self.systems))
 
     def values(self, utility: np.ndarray) -> np.ndarray:
-        """U_j of each system when the utility of every cell is known, equation (1): shape (systems,)."""
+        """U_j of each system given the utility of every cell, equation (1): shape (systems,)."""
         return np.bincount(
             self.pool.system, self.weight * utility[self.pool.cell], minlength=len(self.systems)
         )
@@ -176,7 +177,7 @@ class Goal:
 
 
 def contrasts(weights: jax.typing.ArrayLike, matrix: jax.typing.ArrayLike) -> jax.Array:
-    """a = C w, with exactly 0 where a comparative contrast meets equal weights.
+    """The contrasts a = C w, with exactly 0 where a comparative contrast meets equal weights.
 
     Parameters
     ----------
@@ -192,7 +193,8 @@ def contrasts(weights: jax.typing.ArrayLike, matrix: jax.typing.ArrayLike) -> ja
 
     Notes
     -----
-    C w = C (w - max w) + (C 1) max w, and a row whose entries sum to 0 but for rounding counts as summing to 0.
+    C w = C (w - max w) + (C 1) max w, and a row whose entries sum to 0 but for rounding counts as
+    summing to 0.
     """
     weights, matrix = jnp.asarray(weights), jnp.asarray(matrix)
     level = weights.max(-1, keepdims=True)
@@ -207,8 +209,8 @@ def contrasts(weights: jax.typing.ArrayLike, matrix: jax.typing.ArrayLike) -> ja
 class Blocks:
     """A target's weights cut into blocks of cells, each small enough to be dense for a moment.
 
-    One compiled pass over the blocks serves ten cells or 10^8 entries in flat memory. Entries of a block are
-    padded to one length; padding points outside the block and is dropped.
+    One compiled pass over the blocks serves ten cells or 10^8 entries in flat memory. Entries of a
+    block are padded to one length; padding points outside the block and is dropped.
 
     Attributes
     ----------
@@ -247,7 +249,7 @@ class Blocks:
         return cls(jnp.asarray(place), jnp.asarray(weight), size, k)
 
     def map(self, function: Callable[..., jax.Array], *per_cell: jax.Array) -> jax.Array:
-        """Apply ``function(weights, *per_cell)`` to each block; weights have shape (cells, systems).
+        """Apply ``function(weights, *per_cell)`` to each block; weights are (cells, systems).
 
         `per_cell` are further arrays by cell, padded to whole blocks.
         """
@@ -301,7 +303,8 @@ def contrast(
     names
         A name for each contrast.
     importance
-        h_i >= 0, shape (contrasts,): how much each contrast's variance counts in the design; all alike by default.
+        h_i >= 0, shape (contrasts,): how much each contrast's variance counts in the design; all
+        alike by default.
 
     Raises
     ------
@@ -379,7 +382,9 @@ def baseline(target: Target, system: str) -> Goal:
 
 
 def rank(target: Target) -> Goal:
-    """Each system against the mean of all: the design that ranks them (it also minimises all pairs' variance).
+    """Each system against the mean of all: what ranks them.
+
+    Its norm is that of all pairs but for a factor, so one design is best for both.
 
     Raises
     ------

@@ -4,16 +4,17 @@ A utility holds, for each cell c of the pool,
 
     mean_c = E[r_c],     second_moment_c = E[r_c^2]                                          (1)
 
-of the judgment r_c. Designs need the *second* moment: with r in {0, 1} and P(r = 1) = p the best proposal is
-proportional to sqrt(p), and p itself (the mean, as the source paper has it) costs exactly as much as knowing
-nothing: for q proportional to p^alpha the variance is symmetric about alpha = 1/2. Only ratios between cells
-matter to a design, so a guess need not be calibrated; and no guess, however wrong, biases an estimate.
+of the judgment r_c. Designs need the *second* moment: with r in {0, 1} and P(r = 1) = p the best
+proposal is proportional to sqrt(p), and p itself (the mean, as the source paper has it) costs
+exactly as much as knowing nothing: for q proportional to p^alpha the variance is symmetric about
+alpha = 1/2. Only ratios between cells matter to a design, so a guess need not be calibrated; and no
+guess, however wrong, biases an estimate.
 
 - `flat`: knows nothing; every cell alike.
 - `rank_utility`: from the ranks that the systems give. The default.
 - `score_utility`: from the runs' scores.
 - `external_utility`: from a table of yours, such as an LLM judge's labels.
-- `curve_utility`: the source paper's heuristics, a curve over ranks that enters literally (`PAPER_CURVES`).
+- `curve_utility`: the source paper's heuristics, a curve over ranks (`PAPER_CURVES`).
 
 Anything with the two arrays is a `Utility`: a researcher's own model fits in as it is.
 """
@@ -46,7 +47,7 @@ __all__ = [
     "utility_named",
 ]
 
-#: What a pair is worth when nothing speaks for it, beside 1 for a pair on top of every system's ranking.
+#: What a pair is worth when nothing speaks for it, beside 1 for a pair on top of every ranking.
 PRIOR_SHARE = 0.1
 
 
@@ -102,8 +103,8 @@ def rank_utility(pool: Pool) -> Moments:
     .. math:: E[r_c^2] \propto 0.1 + \frac1k \sum_j v_{jc},
               \qquad v_{jc} = 1 - \ln(\mathrm{rank}_{jc}) / \ln(1 + \mathrm{depth})
 
-    with v = 0 where system j does not return the document. On six real collections a curve fitted to that very
-    collection's relevance gained at most 3 % on it.
+    with v = 0 where system j does not return the document. On six real collections a curve fitted
+    to that very collection's relevance gained at most 3 % on it.
     """
     depth = pool.depth or int(pool.rank.max())
     votes = 1.0 - np.log(pool.rank) / np.log1p(depth)
@@ -111,10 +112,10 @@ def rank_utility(pool: Pool) -> Moments:
 
 
 def score_utility(pool: Pool) -> Moments:
-    """From the runs' scores, scaled to [0, 1] within each system and query, and averaged over systems.
+    """From the runs' scores, scaled to [0, 1] within each system and query; mean over systems.
 
-    E[r^2] is proportional to 0.1 + the mean scaled score, 0 where a system does not return the document. A list
-    whose scores are all one counts as 1 throughout.
+    E[r^2] is proportional to 0.1 + the mean scaled score, 0 where a system does not return the
+    document. A list whose scores are all one counts as 1 throughout.
     """
     group = pool.system.astype(np.int64) * len(pool.queries) + pool.query[pool.cell]
     low = np.full(len(pool.systems) * len(pool.queries), np.inf)
@@ -133,7 +134,7 @@ def _votes(name: str, pool: Pool, votes: np.ndarray) -> Moments:
     return Moments(name, PRIOR_SHARE + mean, PRIOR_SHARE + mean)
 
 
-#: The source paper's approximate utilities by rank: of its TREC-8 experiment, and of SYNTH (2000 ranks).
+#: The source paper's approximate utilities by rank: for TREC-8, and for SYNTH (2000 ranks).
 PAPER_CURVES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "paper-trec": lambda rank: 16.0 / (rank + 34.0),
     "paper-synth": lambda rank: 4.0 * (1.0 - rank / 2000.0),
@@ -146,7 +147,7 @@ def curve_utility(
     *,
     literal: bool = True,
 ) -> Moments:
-    """An approximate utility u~ by rank, averaged over systems, 0 for a system that lacks the document.
+    """An approximate utility u~ by rank, mean over systems; 0 where one lacks the document.
 
     Parameters
     ----------
@@ -155,8 +156,9 @@ def curve_utility(
     curve
         u~ of each rank, or a name of `PAPER_CURVES`.
     literal
-        True plugs u~ in as the source paper does: q proportional to u~, that is E[r^2] = u~^2. False takes it for
-        what it is in a binary world, E[r^2] proportional to u~, which is better on every collection tried.
+        True plugs u~ in as the source paper does: q proportional to u~, that is E[r^2] = u~^2.
+        False takes it for what it is in a binary world, E[r^2] proportional to u~, which is better
+        on every collection tried.
     """
     name = curve if isinstance(curve, str) else "curve"
     if isinstance(curve, str):
@@ -174,13 +176,13 @@ def external_utility(
 ) -> Moments:
     """From a table of predicted grades (``qid docid value``), such as an LLM judge's labels.
 
-    The value v of a pair is taken as a grade: u~ = the measure's utility of v, averaged where a pair has several.
-    A predictor is right only most of the time, so E[r^2] is proportional to
+    The value v of a pair is taken as a grade: u~ = the measure's utility of v, averaged where a
+    pair has several. A predictor is right only most of the time, so E[r^2] is proportional to
 
         0.1 m^2 + 0.9 m u~,     m = the largest u~ of the table                              (2)
 
-    (which for binary relevance is a probability of relevance between 0.1 and 1); a pair that the table lacks
-    gets the table's mean u~.
+    (which for binary relevance is a probability of relevance between 0.1 and 1); a pair that the
+    table lacks gets the table's mean u~.
 
     Raises
     ------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -115,7 +115,7 @@ class Qrels:
         return f"<table><caption>Qrels: {html.escape(self.source)}</caption>{rows}</table>"
 
 
-def read_qrels(*sources: Any, negative: Literal["unjudged", "zero", "keep"] = "unjudged") -> Qrels:
+def read_qrels(*sources: Any, negative: str = "unjudged") -> Qrels:
     """Read relevance judgments.
 
     Identical rows merge, with a note. Two grades of one assessor for one pair are two assessors:

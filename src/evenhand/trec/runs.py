@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -156,7 +156,7 @@ class Runs:
 
 def read_runs(
     *sources: Any,
-    order: Literal["score", "rank"] = "score",
+    order: str = "score",
     names: Sequence[str] | None = None,
 ) -> Runs:
     """Read what systems returned.

@@ -1,0 +1,420 @@
+"""Samplers: their exact laws, what may never happen, and one look at real draws."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenhand import sampling, targets
+from evenhand.designs import Design, design
+from evenhand.errors import EvenhandError, PrecisionError
+from evenhand.precision import in_float64
+from evenhand.sampling import (
+    SAMPLERS,
+    Sample,
+    cumulate,
+    draw,
+    shuffle,
+    slice_order,
+    slices_variance,
+    water_fill,
+)
+from evenhand.utilities import flat
+
+EXACT = 1e-12
+LARGEST = 1.0 - 2.0**-53  # the largest double below 1
+FILLED = in_float64(lambda q, n: np.asarray(water_fill(np.asarray(q, np.float64), n)))
+CUMULATED = in_float64(lambda mass: np.asarray(jax.jit(cumulate)(np.asarray(mass, np.float64))))
+
+PROPOSALS = {
+    "even": [0.25, 0.25, 0.25, 0.25],
+    "steep": [0.6, 0.25, 0.1, 0.05],
+    "holes": [0.0, 0.3, 0.0, 0.45, 0.25, 0.0],
+    "rising": [0.01, 0.09, 0.2, 0.3, 0.4],
+}
+
+
+def supplied(monkeypatch, uniforms):
+    """Let the samplers find these uniforms."""
+    uniforms = np.asarray(uniforms, np.float64)
+    monkeypatch.setattr(
+        jax.random,
+        "uniform",
+        lambda key, shape=(), dtype=None: jnp.asarray(uniforms[: math.prod(shape)]).reshape(shape),
+    )
+
+
+# Exact laws
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("proposal", PROPOSALS)
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_expected_counts_are_exact(draws_law, expected_counts, sampler, proposal, n):
+    q = np.array(PROPOSALS[proposal])
+    expected = expected_counts(sampler, q, n)
+    law = draws_law(sampler, expected, n)
+    assert expected.sum() == pytest.approx(n, abs=1e-14)
+    assert ((expected > 0) == (q > 0)).all()
+    assert law.draws.shape[1] == n
+    assert abs(law.probability.sum() - 1) <= EXACT
+    counts = law.counts(len(q))
+    np.testing.assert_allclose(law.mean(counts), expected, rtol=0, atol=EXACT)
+    if SAMPLERS[sampler].repeats:
+        np.testing.assert_allclose(expected, n * q, rtol=1e-15)
+    else:
+        assert counts.max() == 1
+
+
+def test_independent_draws_are_independent(draws_law):
+    # The law of counts is multinomial.
+    q = np.array(PROPOSALS["steep"])
+    law = draws_law("iid", 3 * q, 3)
+    expected = scipy.stats.multinomial.pmf(law.counts(4), 3, q)
+    np.testing.assert_allclose(law.probability, expected, rtol=1e-12)
+    assert len(law.draws) == 20
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_slices_follow_the_order_given(draws_law, order):
+    # Two slices: the first draws from the first half of the mass in this order.
+    q, order = np.array([0.5, 0.3, 0.2]), np.array(order)
+    law = draws_law("slices", 2 * q, 2, order=order)
+    np.testing.assert_allclose(law.mean(law.counts(3)), 2 * q, atol=EXACT)
+    # A cell's count deviates from its expectation by less than 2 ends of slices allow.
+    assert (np.abs(law.counts(3) - 2 * q) < 2).all()
+
+
+@pytest.mark.parametrize("permutation", list(itertools.permutations(range(4))))
+def test_distinct_keeps_its_law_in_every_order(draws_law, expected_counts, permutation):
+    for proposal, n in (("even", 2), ("steep", 2), ("steep", 3)):
+        expected = expected_counts("distinct", PROPOSALS[proposal], n)
+        law = draws_law("distinct", expected, n, permutation=np.array(permutation))
+        counts = law.counts(4)
+        assert counts.max() == 1
+        np.testing.assert_allclose(law.mean(counts), expected, rtol=0, atol=EXACT)
+
+
+@pytest.mark.parametrize(("share", "certain"), [(10, 1), (3, 2), (7, 3)])
+def test_certain_cells_are_drawn_once_in_every_order(share, certain):
+    # Sums such as ten times 0.1, just short of 1, made a certain cell seem to span two points.
+    expected = np.concatenate([np.full(share, 1 / share), np.ones(certain)])
+    n = certain + 1
+    rng = np.random.default_rng(0)
+    orders = np.array(
+        [np.arange(len(expected)), *(rng.permutation(len(expected)) for _ in range(2000))]
+    )
+    with jax.enable_x64(True):
+        one = jax.jit(jax.vmap(lambda key, e: sampling.pivotal(key, e, n)))
+        place = np.asarray(one(jax.random.split(jax.random.key(1), len(orders)), expected[orders]))
+    drawn = np.sort(np.take_along_axis(orders, place, 1), 1)
+    assert (np.diff(drawn, axis=1) > 0).all()
+    np.testing.assert_array_equal(
+        drawn[:, 1:], np.tile(share + np.arange(certain), (len(orders), 1))
+    )
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 9, 100, 1023, 1025, 70_000])
+def test_shuffle_is_a_permutation(n):
+    size = 1 << max(1, (n - 1).bit_length())
+    orders = [np.asarray(shuffle(jax.random.key(seed), n)) for seed in range(8)]
+    for order in orders:
+        np.testing.assert_array_equal(np.sort(order), np.arange(size))
+    assert n < 4 or len({order.tobytes() for order in orders}) > 1
+
+
+def test_shuffle_puts_every_cell_everywhere():
+    """Position of cell 0 among 16 over 8,000 keys is uniform.
+
+    Chi-square at a false-alarm rate of 1e-6; a cell that were 15 % too frequent in one place of sixteen would be
+    found with probability 0.3 % only, one that is 60 % too frequent in all but 1e-6 of cases.
+    """
+    keys = jax.random.split(jax.random.key(5), 8000)
+    place = np.asarray(jax.jit(jax.vmap(lambda k: jnp.argmin(shuffle(k, 16))))(keys))
+    assert scipy.stats.chisquare(np.bincount(place, minlength=16)).pvalue > 1e-6
+
+
+# What may never happen
+
+
+@pytest.mark.parametrize("place", ["ends", "inside", "spread"])
+def test_cells_without_mass_are_never_drawn(monkeypatch, place):
+    mass = np.array([1e-300, 1.0, 1e-12, 0.3, 1e-100, 0.7, 1e-17, 2.0, 1e-5, 1e-200])
+    if place == "ends":
+        mass = np.concatenate([np.zeros(3), mass, np.zeros(3)])
+    elif place == "inside":
+        mass[[2, 4, 5, 8]] = 0
+    else:
+        mass = np.insert(mass, np.arange(len(mass) + 1), 0.0)
+    extremes = np.array([0.0, 5e-324, 1e-300, 2.0**-53, 0.25, 0.5, LARGEST - 2.0**-53, LARGEST])
+    share = mass / mass.sum()
+    edges = np.cumsum(share)
+    near = np.clip(
+        np.concatenate([edges, np.nextafter(edges, 0), np.nextafter(edges, 1)]), 0, LARGEST
+    )
+    uniforms = np.concatenate([extremes, near])
+    n = len(uniforms)
+    with jax.enable_x64(True):
+        supplied(monkeypatch, uniforms)
+        for name in SAMPLERS:
+            if not SAMPLERS[name].repeats:
+                continue
+            law = SAMPLERS[name]
+            run = jax.jit(
+                lambda e, law=law: law.draw(jax.random.key(0), e, n, jnp.arange(len(mass)))
+            )
+            drawn = np.asarray(run(n * share))
+            assert ((drawn >= 0) & (drawn < len(mass))).all()
+            assert (mass[drawn] > 0).all()
+        for pair in itertools.product(extremes, repeat=2):
+            supplied(monkeypatch, [*pair, *pair])
+            expected = water_fill(share, 2)
+            drawn = np.asarray(sampling.pivotal(jax.random.key(0), expected, 2))
+            assert (mass[drawn] > 0).all()
+            assert drawn[0] != drawn[1]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.sampled_from([0.0, 1e-300, 1e-16, 0.1, 1 / 3, 1.0, 7.0]), min_size=12, max_size=12)
+)
+def test_cumulated_mass_grows_to_exactly_one(mass):
+    if not sum(mass):
+        return
+    mass = np.array(mass)
+    share = CUMULATED(mass)
+    assert share[-1] == 1
+    assert (np.diff(share, prepend=0.0) >= 0).all()
+    assert (np.diff(share, prepend=0.0)[mass == 0] == 0).all()
+
+
+def test_trap_float32_cumulative_sums():
+    # Half of the cells would have no mass. float64 grows at every cell, and float32 is refused.
+    rng = np.random.default_rng(0)
+    mass = rng.random(1_000_000) + 0.01
+    mass[rng.random(len(mass)) < 0.2] = 0
+    share = CUMULATED(mass)
+    steps = np.diff(share, prepend=0.0)
+    assert (steps[mass > 0] > 0).all()
+    assert (steps[mass == 0] == 0).all()
+    assert share[-1] == 1
+    for refused in (cumulate, lambda q: water_fill(q, 1), lambda q: SAMPLERS["iid"].expected(q, 2)):
+        with pytest.raises(PrecisionError, match="float64") as error:
+            refused(mass[:100])
+        assert "jax_enable_x64" in error.value.hint
+
+
+# Water-filling
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.lists(st.floats(1e-6, 1.0), min_size=8, max_size=8),
+    st.integers(1, 8),
+    st.sampled_from([1, 4, 10]),
+)
+def test_water_filling(mass, n, power):
+    q = np.array(mass) ** power
+    q /= q.sum()
+    if q.min() < 1e-30:
+        return
+    filled = FILLED(q, n)
+    assert filled.sum() == pytest.approx(n, abs=1e-11)
+    assert filled.max() <= 1
+    free = filled < 1
+    ratio = filled[free] / q[free]
+    if len(ratio):
+        np.testing.assert_allclose(ratio, ratio[0], rtol=1e-10)
+        # A cell is full only if its share of the water is 1 at that level.
+        assert (q[~free] * ratio[0] >= 1 - 1e-10).all()
+    order = np.argsort(q)
+    assert (np.diff(filled[order]) >= -1e-15).all()
+
+
+def test_trap_inclusion_probabilities_truncated_instead_of_water_filled():
+    q = np.array([0.7, 0.1, 0.1, 0.1])
+    filled = FILLED(q, 2)
+    np.testing.assert_allclose(filled, [1, 1 / 3, 1 / 3, 1 / 3], rtol=1e-15)
+    assert np.minimum(1, 2 * q).sum() < 1.7
+    # Filling one cell can spill over the next.
+    np.testing.assert_allclose(FILLED([0.6, 0.3, 0.05, 0.05], 3), [1, 1, 0.5, 0.5], rtol=1e-15)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_as_many_draws_as_cells_are_certain(seed):
+    rng = np.random.default_rng(seed)
+    for k in (1, 2, 5, 8):
+        for power in (0, 1, 6):
+            q = np.zeros(8)
+            q[rng.permutation(8)[:k]] = rng.random(k) ** power
+            q /= q.sum()
+            np.testing.assert_array_equal(FILLED(q, k), (q > 0).astype(float))
+
+
+# Slices
+
+
+def exact_variances(z, q, n):
+    iid = (q * z**2).sum() - (q @ z) ** 2
+    return iid / n
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(st.tuples(st.floats(-5, 5), st.floats(0, 1)), min_size=2, max_size=9),
+    st.integers(1, 12),
+    st.randoms(use_true_random=False),
+)
+def test_slices_never_vary_more_than_iid(cells, n, random):
+    z, mass = np.array(cells).T
+    mass = mass + 1e-3
+    q = mass / mass.sum()
+    order = list(range(len(q)))
+    random.shuffle(order)
+    found = slices_variance(z[:, None], q, np.array(order), n)[0]
+    assert -1e-12 <= found <= exact_variances(z, q, n) + 1e-12
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("proposal", PROPOSALS)
+def test_slices_variance_is_that_of_their_law(draws_law, proposal, n):
+    q = np.array(PROPOSALS[proposal])
+    z = np.random.default_rng(0).normal(size=(len(q), 2))
+    for order in (np.arange(len(q)), np.argsort(-z[:, 0])):
+        law = draws_law("slices", n * q, n, order=order)
+        values = z[law.draws].mean(1)
+        true = law.mean(values**2) - law.mean(values) ** 2
+        np.testing.assert_allclose(slices_variance(z, q, order, n), true, atol=1e-13)
+
+
+def test_trap_systematic_sampling_in_layout_order(draws_law):
+    # One uniform for all slices resonates with a period of the layout; slices of their own do not.
+    q, z = np.full(8, 1 / 8), np.array([1.0, -1.0] * 4)
+    assert "systematic" not in SAMPLERS
+    systematic = z.reshape(4, 2).mean(0).var()
+    assert systematic == pytest.approx(4 * exact_variances(z, q, 4))
+    assert slices_variance(z[:, None], q, np.arange(8), 4)[0] <= exact_variances(z, q, 4)
+
+
+def test_slice_order_is_telling(tiny, make_goal):
+    target, _ = tiny("missed")
+    order = slice_order(make_goal(target, "pair"))
+    np.testing.assert_array_equal(np.sort(order), np.arange(len(target.pool)))
+    sign = np.sign(make_goal(target, "pair").at(order)[:, 0])
+    assert (np.diff(sign) >= 0).all()
+    best = np.minimum.reduceat(target.pool.rank, target.pool.start[:-1])
+    assert (np.diff(best[slice_order(make_goal(target, "rank"))]) >= 0).all()
+
+
+# Real draws
+
+
+@pytest.fixture(scope="module")
+def fifty(line_target):
+    rng = np.random.default_rng(3)
+    target = line_target(rng.random((2, 50)) ** 3)
+    return design(targets.absolute(target), flat(target.pool), floor=0.1)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_real_draws_fit_the_proposal(fifty, expected_counts, sampler):
+    """20,000 draws: the first cell drawn of 20,000 rounds of one, against q, at a false-alarm rate of 1e-6.
+
+    With 49 degrees of freedom the test finds, in 99 % of cases, a proposal that is off by a chi-square distance
+    sum (p - q)^2 / q of 0.0065: for example 8 % on every cell, up on one half of the mass and down on the other.
+    """
+    n, alarm, power = 20_000, 1e-6, 0.99
+    law, q = SAMPLERS[sampler], fifty.q
+    limit = scipy.stats.chi2.isf(alarm, len(q) - 1)
+    assert scipy.stats.ncx2.sf(limit, len(q) - 1, n * 0.0065) > power
+    assert n * q.min() > 5
+    with jax.enable_x64(True):
+        expected = law.expected(q, 1)
+        one = jax.jit(jax.vmap(lambda key: law.draw(key, expected, 1, jnp.arange(len(q)))[0]))
+        drawn = np.asarray(one(jax.random.split(jax.random.key(11), n)))
+    counts = np.bincount(drawn, minlength=len(q))
+    assert scipy.stats.chisquare(counts, n * q).statistic < limit
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_real_counts_have_their_expectation(fifty, expected_counts, sampler):
+    """Mean counts of 4,000 rounds of ten draws; limit at a false-alarm rate of 1e-6 over the 50 cells.
+
+    A count varies by at most its expectation, so a deviation of 5.6 sqrt(E / 4000) is seen: at E = 0.2, 20 % of it
+    would be found in all but 1e-6 of cases.
+    """
+    rounds, n = 4000, 10
+    law = SAMPLERS[sampler]
+    expected = expected_counts(sampler, fifty.q, n)
+    order = slice_order(fifty.goal)
+    with jax.enable_x64(True):
+        many = jax.jit(
+            jax.vmap(lambda key: law.draw(key, jnp.asarray(expected), n, jnp.asarray(order)))
+        )
+        drawn = np.asarray(many(jax.random.split(jax.random.key(12), rounds)))
+    if not law.repeats:
+        assert (np.diff(np.sort(drawn, 1), axis=1) > 0).all()
+    mean = np.bincount(drawn.reshape(-1), minlength=50) / rounds
+    limit = scipy.stats.norm.isf(1e-6 / 100) * np.sqrt(expected / rounds)
+    assert 2 * limit[expected > 0.2].max() < 0.45
+    assert (np.abs(mean - expected) <= limit + 1e-12).all()
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_draws_are_a_function_of_the_key(fifty, sampler):
+    samples = [draw(jax.random.key(seed), fifty, 8, sampler=sampler) for seed in (0, 0, 1, 2)]
+    np.testing.assert_array_equal(samples[0].draws, samples[1].draws)
+    assert len({s.draws.tobytes() for s in samples}) == 3
+    sample = samples[0]
+    assert (sample.sampler, len(sample), sample.draws.dtype) == (sampler, 8, np.int64)
+    assert sample.expected.dtype == np.float64
+    assert sample.expected.sum() == pytest.approx(8)
+    for array in (sample.draws, sample.expected):
+        assert isinstance(array, np.ndarray)
+    np.testing.assert_array_equal(sample.cells, np.unique(sample.draws))
+    assert sampler in repr(sample)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_samplers_work_under_vmap(fifty, sampler):
+    law = SAMPLERS[sampler]
+    order = jnp.arange(50)
+    with jax.enable_x64(True):
+        expected = law.expected(jnp.asarray(fifty.q), 6)
+        keys = jax.random.split(jax.random.key(0), 4)
+        together = np.asarray(jax.vmap(lambda key: law.draw(key, expected, 6, order))(keys))
+        alone = [np.asarray(law.draw(key, expected, 6, order)) for key in keys]
+    np.testing.assert_array_equal(together, alone)
+
+
+def test_drawing_every_cell_draws_every_cell(fifty):
+    sample = draw(jax.random.key(0), fifty, 50)
+    np.testing.assert_array_equal(sample.cells, np.arange(50))
+    np.testing.assert_array_equal(sample.expected, np.ones(50))
+
+
+def test_faults_are_told(fifty):
+    key = jax.random.key(0)
+    with pytest.raises(EvenhandError, match="at least 1, got 0"):
+        draw(key, fifty, 0)
+    with pytest.raises(
+        EvenhandError, match="cannot draw 51 distinct pairs: the design can draw 50"
+    ):
+        draw(key, fifty, 51)
+    half = Design(fifty.goal, "half", np.repeat([0.04, 0.0], 25), 0.0)
+    with pytest.raises(EvenhandError, match="the design can draw 25"):
+        draw(key, half, 26)
+    with pytest.raises(EvenhandError, match="unknown sampler 'poisson'") as error:
+        draw(key, fifty, 5, sampler="poisson")
+    for name in SAMPLERS:
+        assert name in error.value.hint
+    # With replacement there may be more draws than cells.
+    assert isinstance(draw(key, half, 60, sampler="iid"), Sample)
