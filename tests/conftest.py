@@ -1,8 +1,9 @@
 """Tiny pools, and the exact law of a sampler on them.
 
-A sampler is a piecewise-constant function of its uniforms. `draws_law` runs the real code on uniforms that it
-supplies, finds the break points along each uniform by bisection to the last bit, and runs it once more in
-every piece: the outcomes and their probabilities are then exact but for rounding, whatever the sampler.
+A sampler is a piecewise-constant function of its uniforms. `draws_law` runs the real code on
+uniforms that it supplies, finds the break points along each uniform by bisection to the last bit,
+and runs it once more in every piece: the outcomes and their probabilities are then exact but for
+rounding, whatever the sampler.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from evenhand.precision import in_float64
 from evenhand.targets import target
 from evenhand.trec import read_runs
 
-BATCH = 4096
+BATCH = 512
+# Compiling costs more than running here.
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 LAST = 1.0 - 2.0**-52  # the largest uniform that JAX makes
 
 
@@ -62,7 +65,7 @@ def _sampler(name: str, cells: int, n: int):
             patch.setattr(sampling, "shuffle", lambda key, n: permutation)
             return sampling.SAMPLERS[name].draw(jax.random.key(0), expected, n, order)
 
-    many = jax.jit(jax.vmap(run, (0, None, None, None)))
+    many = jax.jit(jax.vmap(run, (0, None, None, None)), compiler_options=QUICK)
     padded = 1 << max(1, (cells - 1).bit_length())
     arguments = (np.ones(cells), np.arange(cells), np.arange(padded, dtype=np.uint32))
     jax.eval_shape(run, np.zeros(1000), *arguments)
@@ -255,7 +258,7 @@ def make_goal():
 
 @pytest.fixture(scope="session")
 def line_target():
-    """``(weights, utility)`` to a target of one query whose systems weigh cell c with weights[j, c]."""
+    """``(weights)`` to a target of one query whose system j weighs cell c with weights[j, c]."""
 
     def make(weights):
         weights = np.atleast_2d(np.asarray(weights, np.float64))

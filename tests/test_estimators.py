@@ -57,7 +57,10 @@ def plans(tiny, make_goal):
     def plans(pool_name, kind):
         target, _ = tiny(pool_name)
         goal, utility = make_goal(target, kind), UTILITIES[pool_name](target.pool)
-        made = [design(goal, utility, kind=d, floor=f) for d in DESIGNS for f in (0.0, 0.1)]
+        # Compiling a minimax design takes seconds: on one pool for all goals, else for square ones.
+        square = len(goal.names) == len(target.systems)
+        kinds = [d for d in DESIGNS if d != "minimax" or square or pool_name == "missed"]
+        made = [design(goal, utility, kind=d, floor=f) for d in kinds for f in (0.0, 0.1)]
         return goal, [*made, design(goal, utility, floor=1.0)]
 
     return plans
@@ -127,10 +130,9 @@ def test_distinct_is_unbiased_in_every_order(tiny, plans, draws_law, expected_co
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_enumerated_estimate_is_unbiased_with_a_noisy_judge(
-    tiny, plans, draws_law, expected_counts, sampler
+    plans, draws_law, expected_counts, sampler
 ):
     # Each cell is judged once, 1 with its probability, else 0; its draws count as often as drawn.
-    _, utility = tiny("agree")
     probability = np.array([0.2, 0.9, 0.5])
     goal, designs = plans("agree", "rank")
     plan = designs[1]
@@ -144,7 +146,7 @@ def test_enumerated_estimate_is_unbiased_with_a_noisy_judge(
 
 
 def test_trap_self_normalising_a_contrast(tiny, plans, draws_law, expected_counts):
-    # The same sums divided by the mean importance weight, as self-normalised estimators do, are biased.
+    # The same sums divided by the mean importance weight are biased.
     _, utility = tiny("missed")
     goal, designs = plans("missed", "rank")
     plan = designs[1]
@@ -176,7 +178,7 @@ def test_trap_clipping_weights(line_target, draws_law, expected_counts, sampler)
 
 
 def learned(target, draws, utility):
-    """What a deterministic learner makes of the judgments: value + 0.1 where judged, 1 elsewhere."""
+    """What a deterministic learner makes of it: value + 0.1 where judged, 1 elsewhere."""
     mean = np.ones(len(target.pool))
     mean[draws] = utility[draws] + 0.1
     return Moments("learned", mean, mean**2)
@@ -184,7 +186,7 @@ def learned(target, draws, utility):
 
 @pytest.fixture(scope="module")
 def two_rounds(draws_law, expected_counts):
-    """``(goal, utility, first, second, n)`` to every (probability, samples) of two rounds that learn."""
+    """``(goal, utility, samplers, n)`` to all (chance, sample, sample) of rounds that learn."""
 
     def outcomes(goal, utility, samplers, n, floor=0.2):
         first = design(goal, flat(goal.target.pool), floor=floor)
@@ -254,6 +256,35 @@ def test_enumerated_rounds_fixed_in_advance_are_unbiased_as_one(
     assert np.abs(total - truths(goal, utility)[0]).max() <= EXACT
 
 
+@pytest.mark.parametrize("samplers", list(itertools.product(SAMPLERS, repeat=2)), ids="-".join)
+@pytest.mark.parametrize("learns", [True, False])
+def test_enumerated_cells_that_arrive_later_are_unbiased(
+    tiny, make_goal, draws_law, expected_counts, samplers, learns
+):
+    # The first round knew three of the four cells; the last counts in the second round alone.
+    target, utility = tiny("missed")
+    goal = make_goal(target, "absolute")
+    first = np.array([0.5, 0.3, 0.2])
+    expected_1 = expected_counts(samplers[0], first, 2)
+    law_1 = draws_law(samplers[0], expected_1, 2)
+    total = 0.0
+    for chance_1, draws_1 in zip(law_1.probability, law_1.draws, strict=True):
+        guess = learned(target, draws_1, utility) if learns else rank_utility(target.pool)
+        second = design(goal, guess, floor=0.2)
+        expected_2, law_2 = sample_law(draws_law, expected_counts, second, samplers[1], 1)
+        for chance_2, draws_2 in zip(law_2.probability, law_2.draws, strict=True):
+            one = Sample(samplers[0], draws_1, np.append(expected_1, 0.0))
+            two = Sample(samplers[1], draws_2, expected_2)
+            rounds = [
+                Round(one, utility[draws_1], name="1", n_cells=3),
+                Round(two, utility[draws_2], depends_on=("1",) if learns else ()),
+            ]
+            found = estimate(goal, rounds)
+            assert found.reached.all()
+            total = total + chance_1 * chance_2 * found.value
+    assert np.abs(total - truths(goal, utility)[0]).max() <= EXACT
+
+
 @pytest.mark.parametrize(
     ("weights", "utility", "n", "bias"),
     [
@@ -264,7 +295,7 @@ def test_enumerated_rounds_fixed_in_advance_are_unbiased_as_one(
 )
 def test_trap_mixture_denominators_with_learned_q(line_target, weights, utility, n, bias):
     # Round 1 uniform; round 2 proportional to u~ + 0.1, u~ the judged value or 1 where not judged.
-    # The balance heuristic, told that nothing was learned, is off by this much; planned weights are exact.
+    # The balance heuristic, told that nothing was learned, is off by this; planned weights are not.
     utility = np.array(utility)
     cells = len(utility)
     goal = targets.absolute(line_target([weights]))
@@ -301,7 +332,7 @@ def test_the_balance_heuristic_is_refused_for_rounds_that_learned(tiny, plans):
 
 
 def test_trap_rmse_only_tests(tiny, make_goal, two_rounds):
-    # The biased balance heuristic has the smaller mean square error here: only the mean gives it away.
+    # The biased balance heuristic has the smaller mean square error: only the mean tells.
     target, utility = tiny("agree")
     goal = make_goal(target, "pair")
     truth = truths(goal, utility)[1][0]
@@ -406,8 +437,9 @@ def test_expected_covariance_is_conservative_for_slices(
 def test_hajek_variance_is_close_for_distinct(line_target):
     """Mean of the estimated against the variance seen in 4,000 samples of 25 of 100 cells.
 
-    The ratio of variances has a relative standard error of sqrt(2 / 4000) = 2.2 %; five of them and 4 % for
-    Hajek's approximation make 15 %: false alarms below 1e-6, and an error of 25 % is found in all but 1e-5.
+    The ratio has a relative standard error of sqrt(2 / 4000) = 2.2 %; five of them and 4 % for
+    Hajek's approximation make 15 %: false alarms below 1e-6, and an error of 25 % is found in all
+    but 1e-5 of cases.
     """
     rng = np.random.default_rng(5)
     target = line_target(rng.random((2, 100)))
@@ -707,7 +739,7 @@ def test_simultaneous_multiplier_is_the_student_quantile_for_one_contrast():
         assert both == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("m", [2, 5, 20])
+@pytest.mark.parametrize("m", [2, 10])
 def test_simultaneous_multiplier_is_sidak_for_independent_contrasts(m):
     found = simultaneous(np.diag(np.arange(1.0, m + 1)), np.full(m, 1e6), 0.95)
     sidak = scipy.stats.norm.ppf((1 + 0.95 ** (1 / m)) / 2)
@@ -716,7 +748,7 @@ def test_simultaneous_multiplier_is_sidak_for_independent_contrasts(m):
 
 def test_simultaneous_multiplier_lies_between_one_and_bonferroni():
     rng = np.random.default_rng(2)
-    for m, rank, nu in ((3, 1, 5.0), (6, 2, 9.0), (10, 10, 100.0)):
+    for m, rank, nu in ((3, 1, 5.0), (10, 10, 9.0)):
         factor = rng.normal(size=(m, rank))
         found = simultaneous(factor, np.full(m, nu), 0.9)
         assert found >= scipy.stats.t.ppf(0.95, nu) - 1e-12

@@ -116,7 +116,7 @@ def _print(result: Any, form: str) -> None:
 @click.version_option(importlib.metadata.version("evenhand"), prog_name="evenhand")
 @click.option("--debug", is_flag=True, help="Show the whole traceback of an error.")
 def main(debug: bool) -> None:
-    r"""Tell which ranking system is better, by how much and how surely, from few judgments.
+    """Tell which ranking system is better, by how much and how surely, from few judgments.
 
     A study in four commands:
 
@@ -128,7 +128,7 @@ def main(debug: bool) -> None:
 
     `evenhand demo` shows all of it on made data. For shell completion, put
     eval "$(_EVENHAND_COMPLETE=bash_source evenhand)" into ~/.bashrc (or zsh_source, fish_source).
-    """
+    """  # noqa: D301 - click wants the backspace itself
 
 
 @main.command()

@@ -3,13 +3,13 @@
 ::
 
     round-001/
-        round.json       how it was made: seed, sampler, design, floor, versions, what it depended on
+        round.json       how it was made: seed, sampler, design, versions, what it depended on
         design.parquet   cell, q and expected count of every pair that could have been drawn
         draws.parquet    cell, query, document and expected count of each draw, in order
-        to_judge.tsv     qid docid grade: the distinct pairs that had no judgment yet, grade left empty
+        to_judge.tsv     qid docid grade: distinct pairs without a judgment yet, grade left empty
 
-The folder is written under another name, flushed to disk, and renamed: a process that is killed leaves no half
-round, and of two that draw at once one is told to try again.
+The folder is written under another name, flushed to disk, and renamed: a process that is killed
+leaves no half round, and of two that draw at once one is told to try again.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Record:
     sampler, design, floor, seed
         As asked for; the design as ``kind/utility``.
     depends_on
-        Earlier rounds of which a judgment was known when this one was drawn: its design may depend on them.
+        Earlier rounds of which a judgment was known when this one was drawn: its design may depend
+        on them.
     cells
         Number of cells of the pool at that time.
     pool
@@ -242,7 +243,8 @@ def load(study: Path, name: str, pool: Pool) -> tuple[Record, Sample]:
     Raises
     ------
     StudyError
-        If a file of the round is missing or damaged, or the round was drawn from other pairs than the pool's.
+        If a file of the round is missing or damaged, or the round was drawn from other pairs than
+        the pool's.
     """
     folder = study / name
     lacking = [file for file in _FILES if not (folder / file).is_file()]

@@ -5,15 +5,16 @@
     study/
         study.json            measure, goal, depth, grades, plan: fixed when the study is made
         queries.txt           the queries of the study, one id a line
-        systems-001.parquet   the runs, to the study's depth; systems that arrive later are added as 002, ...
+        systems-001.parquet   the runs, to the study's depth; later systems are added as 002, ...
         judgments.sqlite      what assessors said; append-only
         round-001/            see `evenhand.rounds`
 
-Every step is one transaction: it happens wholly or not at all, so any command may be killed and run again.
+Every step is one transaction: it happens wholly or not at all, so any command may be killed and run
+again.
 
-What keeps estimates exactly unbiased is recorded, not promised: a round notes which earlier rounds had a judgment
-when it was drawn, and the weights of later rounds follow the plan of the study (or count all alike), never
-what was seen.
+What keeps estimates exactly unbiased is recorded, not promised: a round notes which earlier rounds
+had a judgment when it was drawn, and the weights of later rounds follow the plan of the study (or
+count all alike), never what was seen.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ class Settings:
         The two systems of the goal ``pair``, or None.
     depth
         Ranks beyond it are not kept; None keeps all.
+    n_queries
+        Number of queries, whether answered or not.
     grades
         Grades that a judgment may have; None allows any.
     plan
@@ -83,6 +86,7 @@ class Settings:
     baseline: str | None
     pair: tuple[str, str] | None
     depth: int | None
+    n_queries: int
     grades: tuple[float, ...] | None
     plan: tuple[int, ...] | None
 
@@ -220,7 +224,8 @@ class Study:
         depth
             Deepest rank to keep; the measure's cutoff by default.
         queries
-            The queries of the study: whatever `read_queries` takes. By default those that any run answers.
+            The queries of the study: whatever `read_queries` takes. By default those that any run
+            answers.
         grades
             Grades that a judgment may have; by default any.
         plan
@@ -265,6 +270,7 @@ class Study:
             baseline=baseline,
             pair=(target.systems[0], target.systems[1]) if goal == "pair" else None,
             depth=depth,
+            n_queries=len(cells.queries),
             grades=None if grades is None else tuple(sorted({float(g) for g in grades})),
             plan=None if plan is None else tuple(int(n) for n in plan),
         )
@@ -309,7 +315,7 @@ class Study:
             content = json.loads((folder / "study.json").read_text(encoding="utf-8"))
             later = int(content["format"]) > _FORMAT
             known = {field.name for field in fields(Settings)}
-            values = {
+            values: dict[str, Any] = {
                 k: tuple(v) if isinstance(v, list) else v for k, v in content.items() if k in known
             }
             settings = None if later else Settings(**values)
@@ -332,12 +338,14 @@ class Study:
 
     @cached_property
     def pool(self) -> Pool:
-        """The pairs of all systems; those of the first systems come first, so that their numbers stay."""
+        """The pairs of all systems; those of the first come first, so that their numbers stay."""
         cells = None
         try:
-            *queries, rest = (self.folder / "queries.txt").read_text(encoding="utf-8").split("\n")
-            if rest:
-                raise ValueError("queries.txt ends in the middle of a line")
+            queries = (self.folder / "queries.txt").read_text(encoding="utf-8").split("\n")[:-1]
+            if len(queries) != self.settings.n_queries:
+                raise ValueError(
+                    f"{len(queries)} queries instead of {self.settings.n_queries} in queries.txt"
+                )
             tables = [pq.read_table(path) for path in self._files]
             for last in range(1, len(tables) + 1):
                 runs = read_runs(*tables[:last], order="rank")
@@ -398,8 +406,8 @@ class Study:
     def add(self, *runs: Any, order: str = "score") -> tuple[str, ...]:
         """Take in systems that arrive later; gives their names.
 
-        Pairs that only they return get new numbers behind the old ones; rounds drawn before could not draw these, so
-        the new systems are estimated once a further round covers them.
+        Pairs that only they return get new numbers behind the old ones; rounds drawn before could
+        not draw these, so the new systems are estimated once a further round covers them.
 
         Raises
         ------
@@ -443,7 +451,8 @@ class Study:
         budget
             Number of draws; of distinct pairs for the sampler ``distinct``.
         utility
-            ``rank``, ``flat``, ``score``, a file of predicted grades (``qid docid value``), or a `Utility` of yours.
+            ``rank``, ``flat``, ``score``, a file of predicted grades (``qid docid value``), or a
+            `Utility` of yours.
         kind, floor
             See `evenhand.designs.design`.
         sampler
@@ -513,16 +522,17 @@ class Study:
         )
 
     def judge(self, *sources: Any, negative: str = "unjudged", revise: bool = False) -> Taken:
-        """Take in judgments: whatever `read_qrels` takes. Safe to repeat; all rows are stored, or none.
+        """Take in judgments: whatever `read_qrels` takes. All rows are stored, or none.
 
-        Only pairs that a round drew are taken. Rows without a grade are waited for.
+        Safe to repeat. Only pairs that a round drew are taken. Rows without a grade are waited for.
 
         Parameters
         ----------
         *sources
-            Files or tables.
+            Files or tables, or one `Qrels` that was read already.
         negative
-            ``unjudged`` leaves negative grades out, ``zero`` takes them as 0, ``keep`` as they are.
+            ``unjudged`` leaves negative grades out, ``zero`` takes them as 0, ``keep`` as they are
+            (of a `Qrels` that was decided when it was read).
         revise
             Let an assessor's new grade supersede his old one; without it that is an error.
 
@@ -538,14 +548,19 @@ class Study:
             raise StudyError(
                 "nothing has been drawn yet", hint=f"evenhand draw {self.folder} --budget N"
             )
-        table = read_qrels(*sources, negative=negative)
+        table = (
+            sources[0]
+            if len(sources) == 1 and isinstance(sources[0], Qrels)
+            else read_qrels(*sources, negative=negative)
+        )
         cells = self.pool.cells_of(table)
         wanted = np.zeros(len(self.pool) + 1, bool)
         wanted[np.concatenate([s.draws for _, s in drawn])] = True
         rows = np.flatnonzero(wanted[cells])
         if not len(rows) and len(table):
             raise StudyError(
-                f"none of the {len(table):,} judgments of {table.source} is of a pair that this study drew",
+                f"none of the {len(table):,} judgments of {table.source} is of a pair that this "
+                "study drew",
                 hint="are they for another study?",
             )
         self._check_grades(table, rows)
@@ -579,10 +594,15 @@ class Study:
             return
         bad = rows[~np.isin(grade, allowed)]
         if len(bad):
-            faults = [
-                f"{table.source}:{table.line[row]}: grade {table.grade[row]:g} is not on the study's scale"
-                for row in bad[:3]
-            ]
+            faults = []
+            for row in bad[:3]:
+                # A line tells the place only where there is one source, and it has lines.
+                line = int(table.line[row]) if ", " not in table.source else 0
+                pair = (table.queries[table.query[row]], table.documents[table.document[row]])
+                faults.append(
+                    f"{table.source}{f':{line}' if line else ''}: grade {table.grade[row]:g} of "
+                    f"{pair[0].as_py()} {pair[1].as_py()} is not on the study's scale"
+                )
             scale = ", ".join(f"{g:g}" for g in allowed)
             raise FormatError.collect(
                 faults, hint=f"its grades are {scale}; nothing was stored", total=len(bad)
@@ -610,12 +630,14 @@ class Study:
         """
         rounds = self.rounds()
         whole = [r for r in rounds if not np.isnan(r.utility).any()]
-        waiting = [
-            f"{r.name}: {int(np.isnan(r.utility[np.unique(r.sample.draws, return_index=True)[1]]).sum()):,} "
-            f"of {len(r.sample.cells):,} pairs are not judged yet"
-            for r in rounds
-            if np.isnan(r.utility).any()
-        ]
+        waiting = []
+        for one in rounds:
+            missing = np.unique(one.sample.draws[np.isnan(one.utility)])
+            if len(missing):
+                waiting.append(
+                    f"{one.name}: {len(missing):,} of {len(one.sample.cells):,} pairs "
+                    "are not judged yet"
+                )
         if not whole:
             todo = self.folder / (rounds[0].name if rounds else "") / "to_judge.tsv"
             raise MissingJudgments(
@@ -640,26 +662,28 @@ class Study:
         return replace(found, notes=(*found.notes, *notes, *self.notes()))
 
     def notes(self) -> list[str]:
-        """A sentence for each group of identical systems, and each that leaves queries unanswered."""
+        """A sentence for each group of identical systems, and for queries left unanswered."""
         identical = [
             f"{', '.join(group[:-1])} and {group[-1]} return the same rankings: "
             "they differ by exactly 0, whatever is judged"
             for group in _identical(self.target)
         ]
         unanswered = [
-            f"{system} leaves {len(missed)} queries unanswered and earns 0 there: {_some(missed)}"
+            f"{system} leaves {len(missed)} {'query' if len(missed) == 1 else 'queries'} "
+            f"unanswered and earns 0 there: {_some(missed)}"
             for system, missed in self.pool.unanswered().items()
         ]
         return identical + unanswered
 
-    def _planned(self, rounds: Sequence[Round]) -> list[float] | None:
+    def _planned(self, rounds: Sequence[Round]) -> list[int] | None:
         """Planned draws of each stage: rounds drawn before the first judgment are one stage."""
         if self.settings.plan is None:
             return None
         planned = dict(zip(round_files.names(self.folder), self.settings.plan, strict=False))
         if any(r.name not in planned for r in rounds):
             raise StudyError(
-                f"the plan of {self.folder} names {len(self.settings.plan)} rounds, more were drawn",
+                f"the plan of {self.folder} names {len(self.settings.plan)} rounds, and more were "
+                "drawn",
                 hint="a plan cannot be changed after the first judgment: start a new study",
             )
         together = [planned[r.name] for r in rounds if not r.depends_on]

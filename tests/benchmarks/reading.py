@@ -1,9 +1,10 @@
-"""Reading runs against bare pyarrow, in one process, on files made here.
+"""Reading and pooling runs against bare pyarrow, in one process, on files made here.
 
     python tests/benchmarks/reading.py [--runs 100] [--queries 50] [--depth 1000] [--repeats 3]
 
-"bare pyarrow" is `pyarrow.csv.read_csv` of each file and `dictionary_encode` of the query and the
-document column over all files: the least that any reader of such files must do.
+"bare pyarrow" is `pyarrow.csv.read_csv` of each file and `dictionary_encode` of the query column,
+the document column and their pairs over all files: the least that anything that pools such files
+must do.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
+from evenhand.pools import pool
 from evenhand.trec import read_runs
 
 
@@ -35,9 +37,11 @@ def make(folder: Path, runs: int, queries: int, depth: int) -> list[Path]:
     paths = []
     for run in range(runs):
         lines = []
-        for query, pool in enumerate(pools):
-            merit = -np.log(rng.random(len(pool))) * np.arange(1, len(pool) + 1) ** 0.8
-            documents = pool[np.argsort(merit)[:depth]]
+        for query, documents_of in enumerate(pools):
+            merit = (
+                -np.log(rng.random(len(documents_of))) * np.arange(1, len(documents_of) + 1) ** 0.8
+            )
+            documents = documents_of[np.argsort(merit)[:depth]]
             scores = np.sort(rng.gamma(2.0, 5.0, depth))[::-1]
             lines += [
                 f"{401 + query} Q0 {document} {rank} {score:.6f} system{run:03d}\n"
@@ -61,8 +65,17 @@ def bare(paths: list[Path]) -> int:
         for path in paths
     ]
     table = pa.concat_tables(tables)
-    encoded = [table[name].dictionary_encode() for name in ("qid", "docid")]
-    return len(encoded[0])
+    query, document = (
+        table[name].combine_chunks().dictionary_encode() for name in ("qid", "docid")
+    )
+    pairs = query.indices.to_numpy().astype(np.int64) * len(document.dictionary)
+    pairs += document.indices.to_numpy()
+    return len(pa.array(pairs).dictionary_encode().dictionary)
+
+
+def pooled(folder: str) -> int:
+    """Read all files and number their pairs."""
+    return len(pool(read_runs(folder)))
 
 
 def seconds(function, *arguments) -> tuple[float, float]:
@@ -87,21 +100,26 @@ def main() -> None:
         paths = make(Path(folder), options.runs, options.queries, options.depth)
         size = sum(path.stat().st_size for path in paths) / 1e6
         start = peak_gb()
-        ours, ours_peak, theirs = [], 0.0, []
+        reading, pooling, ours_peak, theirs = [], [], 0.0, []
         for _ in range(options.repeats):
-            ours.append(seconds(read_runs, folder))
+            pooling.append(seconds(pooled, folder))
             ours_peak = ours_peak or peak_gb()  # before bare pyarrow has run
+            reading.append(seconds(read_runs, folder))
             theirs.append(seconds(bare, paths))
         print(read_runs(folder), f"{size:,.0f} MB in {len(paths)} files")
     print(f"{'':<14}{'median s':>10}{'min s':>10}{'max s':>10}{'median CPU s':>14}")
     medians = []
-    for name, times in (("read_runs", ours), ("bare pyarrow", theirs)):
+    for name, times in (
+        ("read_runs", reading),
+        ("and pool", pooling),
+        ("bare pyarrow", theirs),
+    ):
         wall, cores = zip(*times, strict=True)
         medians.append((statistics.median(wall), statistics.median(cores)))
         shown = "".join(f"{t:>10.2f}" for t in (medians[-1][0], min(wall), max(wall)))
         print(f"{name:<14}{shown}{medians[-1][1]:>14.2f}")
-    wall, cores = (a / b for a, b in zip(*medians, strict=True))
-    print(f"ratio {wall:.2f} by the wall, {cores:.2f} of CPU time")
+    wall, cores = (a / b for a, b in zip(*medians[1:], strict=True))
+    print(f"read and pooled against bare: ratio {wall:.2f} by the wall, {cores:.2f} of CPU time")
     print(f"peak memory {ours_peak:.2f} GB, of it {start:.2f} GB before reading")
 
 

@@ -1,4 +1,4 @@
-r"""What the paper's experiments need of a data set: weights, approximate and true utilities by cell.
+r"""What the paper's experiments need of a data set: weights and utilities by cell.
 
 `Cells` holds them densely, one column a system. Cells that are alike (one weight in every system,
 one approximate utility, one true utility) may be merged: m of them together behave in every
@@ -25,7 +25,7 @@ Schnabel et al. 2016, sections 4 to 6 and 7.1; `evenhand.designs` for the formul
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,7 @@ from evenhand.errors import EvenhandError
 from evenhand.precision import in_float64
 from evenhand.targets import contrasts, norm
 
-__all__ = ["DESIGNS", "SINGLE", "Cells", "Question", "questions", "single_masses", "variances"]
+__all__ = ["DESIGNS", "SINGLE", "Cells", "Question", "questions", "single", "variances"]
 
 #: The four designs of the comparative experiments: sampler, and the utility that it knows.
 DESIGNS: tuple[tuple[str, str], ...] = (
@@ -79,7 +79,7 @@ class Cells:
         """U_j = sum_c w_jc u_c; shape (systems,)."""
         return self.utility @ self.weight
 
-    def only(self, systems: Sequence[int]) -> Cells:
+    def only(self, systems: Sequence[int] | np.ndarray) -> Cells:
         """The given systems, and the cells that one of them returns."""
         weight = self.weight[:, systems]
         kept = (weight > 0).any(1)
@@ -91,8 +91,9 @@ class Cells:
             self.size[kept],
         )
 
-    def padded(self, length: int) -> Cells:
-        """With empty cells behind, so that data sets of several sizes share a compilation."""
+    def padded(self, length: int | None = None) -> Cells:
+        """With empty cells behind, up to a power of two: several sizes then share a compilation."""
+        length = _power(len(self.utility)) if length is None else length
 
         def fill(array: np.ndarray) -> np.ndarray:
             wide = np.zeros((length, *array.shape[1:]))
@@ -127,33 +128,38 @@ class Question:
     @property
     def truth(self) -> np.ndarray:
         """D = C U, exactly 0 where the systems are alike; shape (contrasts,)."""
-        return self.cells.utility @ np.asarray(self.contrasts())
+        return self.cells.utility @ self.contrasts()
 
-    @in_float64
     def contrasts(self) -> np.ndarray:
         """a_c of every cell; shape (cells, contrasts)."""
-        return np.asarray(contrasts(self.cells.weight, self.matrix))
+        return self._answers()[0]
 
-    @in_float64
     def masses(self) -> np.ndarray:
         """Probability of each cell in one draw, for the four `DESIGNS`; shape (4, cells)."""
-        return np.asarray(_masses(*self._arrays())[1])
+        return self._answers()[1]
+
+    def variances(self) -> np.ndarray:
+        """Variance of one draw, summed over contrasts, for the four `DESIGNS`; shape (4,).
+
+        Cells that a design cannot draw are left out, see `unreached`.
+        """
+        return self._answers()[2]
+
+    def unreached(self) -> np.ndarray:
+        """Part of each contrast in cells that a design cannot draw; shape (4, contrasts).
+
+        It is the bias of the design's estimate, with the opposite sign.
+        """
+        return self._answers()[3]
 
     @in_float64
-    def variances(self) -> np.ndarray:
-        """Variance of one draw, summed over contrasts, for the four `DESIGNS`; shape (4,)."""
-        return np.asarray(_variances(*self._arrays()))
-
-    def padded(self, length: int) -> Question:
-        """With empty cells behind."""
-        return replace(self, cells=self.cells.padded(length))
-
-    def _arrays(self) -> tuple[jax.Array, ...]:
+    def _answers(self) -> tuple[np.ndarray, ...]:
         c = self.cells
-        return tuple(map(jnp.asarray, (c.weight, c.guess, c.utility, self.matrix, self.mixed)))
+        arrays = map(jnp.asarray, (c.weight, c.guess, c.utility, self.matrix, self.mixed))
+        return tuple(map(np.asarray, _answers(*arrays)))
 
 
-def _matrix(kind: str, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _matrix(kind: str, k: int, mix_baseline: bool) -> tuple[np.ndarray, np.ndarray]:
     """Contrasts and shares of k systems in order; the baseline is the middle one."""
     if kind == "pair":
         return np.array([[1.0, -1.0]]), np.full(2, 0.5)
@@ -163,49 +169,74 @@ def _matrix(kind: str, k: int) -> tuple[np.ndarray, np.ndarray]:
     others = [j for j in range(k) if j != middle]
     matrix = np.eye(k)[others]
     matrix[:, middle] = -1.0
-    mixed = np.zeros(k)
-    mixed[others] = 1.0 / len(others)
-    return matrix, mixed
+    mixed = np.full(k, 1.0)
+    mixed[middle] = float(mix_baseline)
+    return matrix, mixed / mixed.sum()
 
 
-def questions(cells: Cells, kind: str) -> list[Question]:
+def questions(
+    cells: Cells, kind: str, *, mix_baseline: bool = False, window: int | None = None
+) -> list[Question]:
     """The paper's sets of systems that are hard to tell apart.
 
     Systems are ordered by true value. ``pair`` asks for each two neighbours; ``baseline`` and
     ``rank`` slide a window of five, in which ``baseline`` compares the middle system with the other
-    four. (The paper's heuristic mixes those four, without the baseline.)
+    four. Sets whose systems are all alike are left out: there is nothing to ask.
+
+    Parameters
+    ----------
+    cells
+        The data set.
+    kind
+        ``pair``, ``baseline`` or ``rank``.
+    mix_baseline
+        Let the designs of ``baseline`` mix all five systems, not the four candidates only as the
+        paper has it. Needed where the baseline returns what no candidate returns.
+    window
+        Systems in each set: by default 2 for ``pair`` and 5 for the others.
 
     Raises
     ------
     EvenhandError
         If there are fewer systems than one question needs.
     """
-    k = 2 if kind == "pair" else 5
+    k = window or (2 if kind == "pair" else 5)
     if len(cells.systems) < k:
         raise EvenhandError(f"{kind!r} needs at least {k} systems, got {len(cells.systems)}")
     order = np.argsort(-cells.values, kind="stable")
-    matrix, mixed = _matrix(kind, k)
-    return [
-        Question(kind, cells.only(order[first : first + k]), matrix, mixed)
-        for first in range(len(order) - k + 1)
-    ]
+    matrix, mixed = _matrix(kind, k, mix_baseline)
+    windows = [cells.only(order[first : first + k]) for first in range(len(order) - k + 1)]
+    differ = [w for w in windows if (w.weight != w.weight[:, :1]).any()]
+    length = _power(max((len(w.utility) for w in differ), default=1))
+    return [Question(kind, window.padded(length), matrix, mixed) for window in differ]
 
 
-def _masses(weight, guess, utility, matrix, mixed) -> tuple[jax.Array, jax.Array]:
-    """Contrasts, and the four proposals of equations (2) and (3)."""
-    a = contrasts(weight, matrix)
-    mean = weight @ mixed
-    # A weighted mean of norms serves every goal: each contrast counts alike.
-    size = norm(a, jnp.ones(matrix.shape[0]))
-    known = (guess @ mixed, utility)
-    # The heuristic (2) is (3) with the mean weight in place of the norm.
-    return a, jnp.stack([proposal(s, u**2) for u in known for s in (mean, size)])
+def _power(length: int) -> int:
+    """The power of two from `length` on."""
+    return 1 << max(length - 1, 0).bit_length()
 
 
 @jax.jit
-def _variances(weight, guess, utility, matrix, mixed) -> jax.Array:
-    a, q = _masses(weight, guess, utility, matrix, mixed)
-    return jax.vmap(lambda mass: variance(mass, a, utility, utility**2).sum())(q)
+def _answers(weight, guess, utility, matrix, mixed) -> tuple[jax.Array, ...]:
+    """Contrasts, the four proposals of equations (2) and (3), their variances and biases."""
+    a = contrasts(weight, matrix)
+    size = norm(a, jnp.ones(matrix.shape[0]))
+    # The heuristic (2) is (3) with the mean weight in place of the norm.
+    q = jnp.stack(
+        [
+            proposal(each, known**2)
+            for known in (guess @ mixed, utility)
+            for each in (weight @ mixed, size)
+        ]
+    )
+
+    def outcome(mass: jax.Array) -> tuple[jax.Array, jax.Array]:
+        drawn = mass > 0
+        reached = jnp.where(drawn[:, None], a, 0.0)
+        summed = variance(mass, reached, utility, utility**2).sum()
+        return summed, jnp.where(drawn, 0.0, utility) @ a
+
+    return a, q, *jax.vmap(outcome)(q)
 
 
 def variances(asked: Sequence[Question]) -> np.ndarray:
@@ -213,17 +244,32 @@ def variances(asked: Sequence[Question]) -> np.ndarray:
 
     Exact. Divided by n it is the variance of the estimates; the paper counts n a query.
     """
-    longest = max(len(q.cells.utility) for q in asked)
-    length = 1 << (longest - 1).bit_length()
-    return np.array([q.padded(length).variances() / len(q.matrix) for q in asked])
+    return np.array([q.variances() / len(q.matrix) for q in asked])
+
+
+@jax.jit
+def _single(weight, guess, utility, size) -> tuple[jax.Array, jax.Array]:
+    flat = size / size.sum()
+    best = proposal(weight, guess**2)
+    # With a second moment of 1, or of u~ where u~ is read as a probability of relevance.
+    plain, root = proposal(weight, jnp.ones_like(guess)), proposal(weight, guess)
+    q = jnp.stack([best, plain, flat, root, mixture(best, flat, 0.04)])
+    moments = (weight[:, None], utility, utility**2)
+    return q, jax.vmap(lambda mass: variance(mass, *moments)[0])(q)
 
 
 @in_float64
-def single_masses(cells: Cells) -> dict[str, np.ndarray]:
-    """Probability of each cell when one system is evaluated alone, for the designs `SINGLE`."""
-    weight, guess = cells.weight[:, 0], cells.guess[:, 0]
-    flat = cells.size / cells.size.sum()
-    best = np.asarray(proposal(weight, guess**2))
-    # With a second moment of 1, or of u~ where u~ is read as a probability of relevance.
-    plain, root = (np.asarray(proposal(weight, moment)) for moment in (np.ones_like(guess), guess))
-    return dict(zip(SINGLE, (best, plain, flat, root, np.asarray(mixture(best, flat, 0.04)))))
+def single(cells: Cells) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    r"""Designs for the first system alone.
+
+    Returns
+    -------
+    masses
+        Probability of each cell in one draw, by the names of `SINGLE`.
+    variances
+        Of one draw, n Var(U^) = sum_c (w_c u_c)^2 / q_c - U^2, exactly.
+    """
+    columns = (cells.weight[:, 0], cells.guess[:, 0], cells.utility, cells.size)
+    q, squares = map(np.asarray, _single(*columns))
+    masses = dict(zip(SINGLE, q, strict=True))
+    return masses, dict(zip(SINGLE, map(float, squares), strict=True))

@@ -28,7 +28,7 @@ from evenhand.precision import in_float64
 
 __all__ = ["Replicates", "alias", "replicate"]
 
-BATCH = 16
+BATCH, LEAST_ROWS, LEAST_COLUMNS = 16, 2048, 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,14 +81,14 @@ def _sums(key, keep, other, table, *, budgets, trials):
     k, n = len(keep), budgets[-1]
     stage = jnp.asarray(np.searchsorted(budgets, np.arange(n), side="right") * k)
 
-    def study(key):
-        place = jax.random.uniform(key, (n,), jnp.float64) * k
+    def study(trial):
+        place = jax.random.uniform(jax.random.fold_in(key, trial), (n,), jnp.float64) * k
         column = jnp.minimum(place.astype(jnp.int32), k - 1)
         cell = jnp.where(place - column < keep[column], column, other[column])
         counts = jnp.bincount(stage + cell, length=len(budgets) * k).reshape(len(budgets), k)
         return jnp.cumsum(counts @ table, 0)
 
-    return jax.lax.map(study, jax.random.split(key, trials), batch_size=BATCH)
+    return jax.lax.map(study, jnp.arange(trials), batch_size=BATCH)
 
 
 @in_float64
@@ -119,18 +119,18 @@ def replicate(
         Number of studies.
     """
     useful = np.flatnonzero((utility != 0) & (q > 0) & (contrast_values != 0).any(1))
-    # The last row stands for all cells that add nothing; padding shares compilations.
-    length = 1 << len(useful).bit_length()
-    mass, z = np.zeros(length), np.zeros((length, contrast_values.shape[1]))
+    # The last row stands for all cells that add nothing. Rows, columns and studies are filled up,
+    # so that designs and questions share a compilation.
+    length = max(LEAST_ROWS, 1 << len(useful).bit_length())
+    m = contrast_values.shape[1]
+    mass, z = np.zeros(length), np.zeros((length, max(m, LEAST_COLUMNS)))
     mass[: len(useful)] = q[useful]
     mass[-1] = max(q.sum() - q[useful].sum(), 0.0)
-    z[: len(useful)] = contrast_values[useful] * (utility[useful] / q[useful])[:, None]
-    keep, other = alias(mass)
-    table = np.hstack([z, z**2])
-    found = np.asarray(
-        _sums(key, *map(jnp.asarray, (keep, other, table)), budgets=tuple(budgets), trials=trials)
-    )
+    z[: len(useful), :m] = contrast_values[useful] * (utility[useful] / q[useful])[:, None]
+    arrays = map(jnp.asarray, (*alias(mass), np.hstack([z, z**2])))
+    whole = -(-trials // BATCH) * BATCH
+    found = np.asarray(_sums(key, *arrays, budgets=tuple(budgets), trials=whole))[:trials]
     n = np.asarray(budgets, np.float64)[:, None]
     estimate, square = np.split(found / n, 2, axis=2)
     spread = np.maximum(square - estimate**2, 0.0) / np.maximum(n - 1.0, 1.0)
-    return Replicates(tuple(budgets), estimate, np.sqrt(spread))
+    return Replicates(tuple(budgets), estimate[..., :m], np.sqrt(spread)[..., :m])

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -107,7 +108,7 @@ class Synth:
     Attributes
     ----------
     better
-        N_g of each user, the number of items that he rates g or better, g = 1..4; int64, shape
+        N_g of each user, the number of items rated g or better, g = 1..4; int64, shape
         (users, 4).
     items
         R, the number of items.
@@ -185,14 +186,19 @@ def synth(key: jax.Array, *, users: int = 6000, items: int = 2000) -> Synth:
     """
     if users < 1 or items < 1:
         raise EvenhandError(f"SYNTH needs users and items, got {users} and {items}")
-    edges = jnp.cumsum(jnp.asarray(PROBABILITIES))[:-1]
+    return Synth(np.asarray(_counts(key, users=users, items=items)), items)
 
-    def user(key: jax.Array) -> jax.Array:
-        u = jax.random.uniform(key, (items,), jnp.float64)
+
+@partial(jax.jit, static_argnames=("users", "items"))
+def _counts(key: jax.Array, *, users: int, items: int) -> jax.Array:
+    """N_g of each user; shape (users, 4)."""
+    edges = np.cumsum(PROBABILITIES)[:-1]
+
+    def user(number: jax.Array) -> jax.Array:
+        u = jax.random.uniform(jax.random.fold_in(key, number), (items,), jnp.float64)
         return jnp.stack([(u >= edge).sum() for edge in edges])
 
-    draw = jax.jit(lambda keys: jax.lax.map(user, keys, batch_size=64))
-    return Synth(np.asarray(draw(jax.random.split(key, users))), items)
+    return jax.lax.map(user, jnp.arange(users), batch_size=min(50, users))
 
 
 def expected_users(users: int = 6000, items: int = 2000) -> np.ndarray:
