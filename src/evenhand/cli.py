@@ -384,6 +384,87 @@ def simulate(
         save(plot_simulation(result), plot)
 
 
+@main.command()
+@click.argument("paths", nargs=-1, required=True, metavar="STUDY | RUN...")
+@click.option("-m", "--measure", help="Like P@10, DCG@100; a study has its own.")
+@click.option("--qrels", multiple=True, help="Complete judgments to take the utilities from.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+@NEGATIVE
+@ORDER
+@FORMAT
+def certify(paths: tuple[str, ...], form: str, **options: Any) -> None:
+    """Check the theory on your own data: best baseline, proposals, duality gap."""
+    from evenhand.certificates import certify_files
+
+    result = certify_files(*paths, **options)
+    _print(result, form)
+    if not result.passed:
+        sys.exit(1)
+
+
+TRIALS = click.option("--trials", type=int, help="Replications of a number.  [default: 1000]")
+FAST = click.option("--fast", is_flag=True, help="100 trials, wider tolerances.")
+FIGURES = click.option("--figures", type=click.Path(file_okay=False), help="Also draw them there.")
+PAPER_SEED = click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+
+
+@main.group()
+def reproduce() -> None:
+    """Repeat the source paper's tables and figures, each number beside the exact one."""
+
+
+def _reproduced(result: Any, figures: str | None, form: str) -> None:
+    _print(result, form)
+    if figures is not None:
+        result.figures(figures)
+    if not result.passed:
+        sys.exit(1)
+
+
+@reproduce.command()
+@TRIALS
+@PAPER_SEED
+@FAST
+@FIGURES
+@FORMAT
+def synth(figures: str | None, form: str, **options: Any) -> None:
+    """On its own data set, which is drawn."""
+    from evenhand.paper import reproduce_synth
+
+    with _Progress("studies") as progress:
+        result = reproduce_synth(progress=progress, **options)
+    _reproduced(result, figures, form)
+
+
+@reproduce.command()
+@click.option("--runs", required=True, multiple=True, help="Runs of TREC-8 ad hoc; a folder.")
+@click.option("--qrels", required=True, multiple=True, help="Their judgments.")
+@click.option("--systems", type=click.File(), help="Names of the systems to take, one a line.")
+@TRIALS
+@PAPER_SEED
+@FAST
+@FIGURES
+@FORMAT
+def trec(
+    runs: tuple[str, ...],
+    qrels: tuple[str, ...],
+    systems: Any,
+    figures: str | None,
+    form: str,
+    **options: Any,
+) -> None:
+    """On real runs with complete judgments."""
+    from evenhand.paper import reproduce_trec
+    from evenhand.trec import read_qrels, read_runs
+
+    names = None if systems is None else systems.read().split()
+    with _Progress("studies") as progress:
+        result = reproduce_trec(
+            read_runs(*runs), read_qrels(*qrels), names, progress=progress, **options
+        )
+    _reproduced(result, figures, form)
+
+
 class _Progress:
     """A progress bar on stderr, silent where that is no terminal."""
 

@@ -255,22 +255,23 @@ def load(study: Path, name: str, pool: Pool) -> tuple[Record, Sample]:
     try:
         content = json.loads((folder / "round.json").read_text(encoding="utf-8"))
         record = Record(**{**content, "depends_on": tuple(content["depends_on"])})
-        known = record.cells <= len(pool) and record.pool == fingerprint(pool, record.cells)
-        if known:
+        sample = None
+        if record.cells <= len(pool) and record.pool == fingerprint(pool, record.cells):
             design = pq.read_table(folder / "design.parquet", columns=["cell", "expected"])
             draws = pq.read_table(folder / "draws.parquet", columns=["cell"])["cell"].to_numpy()
             expected = np.zeros(len(pool))
             expected[design["cell"].to_numpy()] = design["expected"].to_numpy()
             if record.name != name or not (expected[draws] > 0).all():
                 raise ValueError("its files do not belong together")
+            sample = Sample(record.sampler, draws, expected)
     except (OSError, ValueError, TypeError, LookupError) as error:
         raise StudyError(
             f"{folder} is not a whole round: {error}",
             hint=_RESTORE,
         ) from error
-    if not known:
+    if sample is None:
         raise StudyError(
             f"{folder} was drawn from other query-document pairs than the study's",
             hint="was a file of the study changed or exchanged? Restore it from a copy",
         )
-    return record, Sample(record.sampler, draws, expected)
+    return record, sample

@@ -80,7 +80,7 @@ def cumulate(mass: jax.typing.ArrayLike) -> jax.Array:
 
 
 def independent(key: jax.Array, expected: jax.Array, n: int) -> jax.Array:
-    """Draw n cells with replacement with replacement, cell c with probability E_c / sum E: int,
+    """Draw n cells with replacement, cell c with probability E_c / sum E: int,
     shape
     (n,)."""
     u = jax.random.uniform(key, (n,), jnp.float64)

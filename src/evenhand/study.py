@@ -708,7 +708,8 @@ def _identical(target: targets.Target) -> list[list[str]]:
 def _check_pool(cells: Pool) -> None:
     """Refuse what could not be stored: systems without a pair, ids that break a line."""
     for ids, breaks in ((cells.queries, r"[\t\r\n]|^#"), (cells.documents, r"[\t\r\n]")):
-        odd = ids.filter(pc.match_substring_regex(ids, breaks))
+        hit = pc.match_substring_regex(ids, breaks)  # pyright: ignore[reportAttributeAccessIssue]
+        odd = ids.filter(hit)
         if len(odd):
             raise EvenhandError(
                 f"the id {odd[0].as_py()!r} cannot stand in a file to judge: it holds a tab or a "
