@@ -10,8 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evenhand import certificates, designs, proofs, targets
-from evenhand.baselines import (
+from evenhand import designs, targets
+from evenhand.certificates import (
+    Certificates,
+    certify,
+    certify_files,
+    certify_runs,
+    proofs,
+    verdicts,
+)
+from evenhand.certificates.baselines import (
     baseline_bound,
     baseline_gradient,
     baseline_variance,
@@ -22,8 +30,7 @@ from evenhand.baselines import (
     multiplier,
     reach,
 )
-from evenhand.cases import Certificate
-from evenhand.certificates import Certificates, certify, certify_files, certify_runs
+from evenhand.certificates.cases import Certificate
 from evenhand.designs import DESIGNS, Gap
 from evenhand.errors import EvenhandError, PrecisionError
 from evenhand.measures import parse
@@ -497,7 +504,7 @@ def test_a_pool_too_large_is_sampled_by_query(monkeypatch):
         for j in range(5)
     }
     made = target(pool(read_runs(runs)), "DCG@8")
-    monkeypatch.setattr(certificates, "MOST", 5 * 8 * 5)  # five queries of eight cells
+    monkeypatch.setattr(verdicts, "MOST", 5 * 8 * 5)  # five queries of eight cells
     utility = rng.random(len(made.pool))
     found = certify(made, utility, seed=1)
     assert found.passed, str(found)
@@ -507,7 +514,7 @@ def test_a_pool_too_large_is_sampled_by_query(monkeypatch):
     assert certify(made, utility, seed=1, baseline=mean).passed
     chosen = np.random.default_rng(1).permutation(10)[:5]
     cells = np.flatnonzero(np.isin(made.pool.query, chosen))
-    part = certificates._restricted(made, cells)
+    part = verdicts._restricted(made, cells)
     np.testing.assert_array_equal(part.weights(np.arange(40)), made.weights(cells))
     np.testing.assert_array_equal(targets.rank(part).norms(), targets.rank(made).norms()[cells])
 

@@ -6,6 +6,8 @@ import importlib
 import pkgutil
 from pathlib import Path
 
+import pytest
+
 import evenhand
 from evenhand.cli import main
 
@@ -38,12 +40,8 @@ def test_no_room_is_named_like_a_public_name():
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    try:
-        evenhand.no_such_name  # noqa: B018
-    except AttributeError as error:
-        assert "no_such_name" in str(error)
-    else:
-        raise AssertionError("expected an AttributeError")
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = evenhand.no_such_name
 
 
 def test_every_room_says_what_is_public():

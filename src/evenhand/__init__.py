@@ -24,6 +24,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from evenhand.certificates import Certificate as Certificate
+    from evenhand.certificates import Certificates as Certificates
+    from evenhand.certificates import certify as certify
     from evenhand.designs import Design as Design
     from evenhand.designs import design as design
     from evenhand.errors import EvenhandError as EvenhandError
@@ -75,6 +78,7 @@ if TYPE_CHECKING:
 
 # Room by public names; `parse` of the measures goes by the name `measure` here.
 _ROOMS = {
+    "certificates": ("Certificate", "Certificates", "certify"),
     "designs": ("Design", "design"),
     "errors": (
         "EvenhandError",

@@ -1,7 +1,7 @@
 r"""Each claim of the theory as a check on a pool: what is compared, and how near it must come.
 
-The equations are numbered in `evenhand.baselines`, Sigma is its (1), M its (2); errors and
-tolerances are told in `evenhand.cases`.
+The equations are numbered in `evenhand.certificates.baselines`, Sigma is its (1), M its (2); errors
+and tolerances are told in `evenhand.certificates.cases`.
 
 ====================  ==================  ==========================================================
 check                 certificates        what is compared
@@ -41,7 +41,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evenhand import designs, targets
-from evenhand.baselines import (
+from evenhand.certificates.baselines import (
     baseline_bound,
     baseline_variance,
     distance,
@@ -50,7 +50,16 @@ from evenhand.baselines import (
     multiplier,
     reach,
 )
-from evenhand.cases import DIFFERENCES, EPS, GAP, Arrays, Case, Certificate, relative, worst
+from evenhand.certificates.cases import (
+    DIFFERENCES,
+    EPS,
+    GAP,
+    Arrays,
+    Case,
+    Certificate,
+    relative,
+    worst,
+)
 from evenhand.designs import Gap, variance
 from evenhand.errors import EvenhandError
 from evenhand.targets import Goal, contrasts, norm

@@ -15,7 +15,7 @@ weights. (c): a step is 3 % of the length on which Sigma bends, which truncates 
 rounding of Sigma is divided by the step and by the cell's share of M, so coordinates are taken
 among the cells that add at least the average to M, and one direction moves every cell at once.
 
-The equation (4) is that of `evenhand.baselines`, where Sigma and M are (1) and (2).
+The equation (4) is that of `evenhand.certificates.baselines`, where Sigma and M are (1) and (2).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evenhand.baselines import distance, mean_baseline
+from evenhand.certificates.baselines import distance, mean_baseline
 from evenhand.errors import EvenhandError
 from evenhand.targets import Goal
 
@@ -47,7 +47,7 @@ class Certificate:
     Attributes
     ----------
     name
-        As in the table of `evenhand.proofs`.
+        As in the table of `evenhand.certificates.proofs`.
     statement
         The claim, in words.
     error

@@ -4,8 +4,9 @@ r"""Certificates: the theory, checked by autodiff on the user's own data.
 that the mean of the systems is the best baseline to rank them against, although the cost of a
 baseline is not convex; that the proposal q* is the best for every goal; that a minimax design is
 within its duality gap of the best possible. Which claims, what is compared and how near it must
-come is told in `evenhand.proofs` and `evenhand.cases`; the equations, and why they hold, in
-`evenhand.baselines`.
+come is told in `evenhand.certificates.proofs` and `evenhand.certificates.cases`; the equations, and
+why they hold, in
+`evenhand.certificates.baselines`.
 
 A judgment is taken to be free of noise: r_c = u_c = sqrt(E[r_c^2]). The second moment is all that a
 proposal is made of, and with noise the inequalities hold all the more.
@@ -22,9 +23,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evenhand import designs, proofs, targets
-from evenhand.baselines import baseline_gradient
-from evenhand.cases import Arrays, Certificate, case
+from evenhand import designs, targets
+from evenhand.certificates import proofs
+from evenhand.certificates.baselines import baseline_gradient
+from evenhand.certificates.cases import Arrays, Certificate, case
 from evenhand.errors import EvenhandError
 from evenhand.measures import Measure, parse
 from evenhand.pools import pool
@@ -53,7 +55,7 @@ class Certificates(Result):
     systems, queries, cells
         How many were examined.
     certificates
-        In the order of the table of `evenhand.proofs`.
+        In the order of the table of `evenhand.certificates.proofs`.
     notes
         What the user should know.
     """
