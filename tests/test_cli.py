@@ -11,9 +11,11 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import numpy as np
 import pytest
 
@@ -155,13 +157,23 @@ def filled(*grades: object, name: str = "j.tsv") -> str:
 # What every command has
 
 
-@pytest.mark.parametrize("name", sorted(main.commands))
+def every_command(group: click.Group, *before: str) -> Iterator[tuple[str, ...]]:
+    for name, command in group.commands.items():
+        yield (*before, name)
+        if isinstance(command, click.Group):
+            yield from every_command(command, *before, name)
+
+
+@pytest.mark.parametrize("words", [*every_command(main)], ids=" ".join)
 @pytest.mark.parametrize("flag", ["-h", "--help"])
-def test_every_command_has_help(run, name, flag):
-    ran = run(name, flag)
+def test_every_command_has_help(run, words, flag):
+    command = main
+    for word in words:
+        command = command.commands[word]
+    ran = run(*words, flag)
     assert (ran.status, ran.err) == (0, "")
-    assert ran.out.startswith(f"Usage: evenhand {name} [OPTIONS]")
-    assert main.commands[name].help.splitlines()[0].split(".")[0] in ran.out
+    assert ran.out.startswith(f"Usage: evenhand {' '.join(words)} [OPTIONS]")
+    assert command.help.splitlines()[0] in " ".join(ran.out.split())
 
 
 def test_the_commands_are_listed(run):

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from evenhand.errors import PrecisionError as PrecisionError
     from evenhand.errors import StudyError as StudyError
     from evenhand.errors import SupportError as SupportError
-    from evenhand.estimators import Estimate as Estimate
+    from evenhand.estimates import Comparisons as Comparisons
+    from evenhand.estimates import Estimate as Estimate
     from evenhand.estimators import Round as Round
     from evenhand.estimators import estimate as estimate
     from evenhand.estimators import judge as judge
@@ -88,7 +89,8 @@ _ROOMS = {
         "StudyError",
         "SupportError",
     ),
-    "estimators": ("Estimate", "Round", "estimate", "judge"),
+    "estimates": ("Comparisons", "Estimate"),
+    "estimators": ("Round", "estimate", "judge"),
     "evaluation": ("Evaluation", "evaluate"),
     "measures": ("DCG", "Gain", "Measure", "P", "RBP"),
     "pools": ("Pool", "pool"),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from evenhand.errors import EvenhandError, StudyError
-from evenhand.estimators import Estimate
+from evenhand.estimates import Estimate
 from evenhand.evaluation import evaluate
 from evenhand.pictures import figure, plot_draws, plot_estimate, save
 from evenhand.study import Study

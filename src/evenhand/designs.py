@@ -217,8 +217,7 @@ def _climb(
     tolerance: float = 1e-6,
     most: int = 500,
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    """Maximise the dual (3) by multiplicative gradient steps whose length adapts; give h and
-    (worst, bound).
+    """Climb the dual (3) by multiplicative gradient steps of adapting length: h, (worst, bound).
 
     The gradient of the dual at h is the vector of one-draw variances under q(h) (the envelope
     theorem), so one evaluation gives the dual value, the primal value max_i Var_i, and the
@@ -303,12 +302,14 @@ def design(goal: Goal, utility: Utility, *, kind: str = "optimal", floor: float 
         raise EvenhandError(f"the floor must lie in [0, 1], got {floor:g}")
     if np.shape(utility.second_moment) != (len(goal.target.pool),):
         raise EvenhandError(
-            f"the utility has {np.size(utility.second_moment):,} cells, the pool {len(goal.target.pool):,}"
+            f"the utility has {np.size(utility.second_moment):,} cells, "
+            f"the pool {len(goal.target.pool):,}"
         )
     q, gap = DESIGNS[kind](goal, utility)
     if floor == 0 and not q.any():
         raise EvenhandError(
-            "all systems return the same rankings: every difference is exactly 0, there is nothing to judge"
+            "all systems return the same rankings: every difference is exactly 0, "
+            "there is nothing to judge"
         )
     q0 = _normalised(jnp.asarray(goal.target.mean_weight()))
     q = np.asarray(mixture(q, q0, floor))

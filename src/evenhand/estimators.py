@@ -15,7 +15,7 @@ than the best weighting.
 heuristic is biased, and the bias does not shrink with n: a cell that looked relevant is drawn more,
 and its weight is made to depend on that. Exactly unbiased is
 
-    D^ = sum_t omega_t D^_t,    sum_t omega_t = 1,    omega_t fixed before round t's first judgment  (2)
+    D^ = sum_t omega_t D^_t,  sum omega = 1,  omega_t fixed before round t's first judgment  (2)
 
 with each round divided by its own expectations. Here omega_t is proportional to (planned n_t)
 sqrt(t) (Owen and Zhou 2020, *The square root rule for adaptive importance sampling*: at most 9/8 of
@@ -35,8 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -44,15 +43,14 @@ import numpy as np
 
 from evenhand import intervals
 from evenhand.errors import EvenhandError, MissingJudgments, SupportError
+from evenhand.estimates import Estimate, uncovered_contrasts
 from evenhand.precision import in_float64
 from evenhand.sampling import SAMPLERS, Sample
-from evenhand.tables import Result, Table
 from evenhand.targets import Goal, Target, contrasts
-from evenhand.targets import pairs as all_pairs
 from evenhand.trec import Qrels
 from evenhand.utilities import mean_utility
 
-__all__ = ["Comparisons", "Estimate", "Round", "estimate", "judge", "planned_weights", "terms"]
+__all__ = ["Round", "estimate", "judge", "planned_weights", "terms"]
 
 
 def terms(
@@ -105,235 +103,6 @@ class Round:
     n_cells: int | None = None
 
 
-class Comparisons(Result):
-    """Every system against every other, with intervals for each alone and for all together."""
-
-    __slots__ = (
-        "degrees",
-        "factor",
-        "high",
-        "level",
-        "low",
-        "multiplier",
-        "names",
-        "std_error",
-        "value",
-    )
-
-    def __init__(
-        self,
-        names: tuple[str, ...],
-        value: np.ndarray,
-        factor: np.ndarray,
-        degrees: np.ndarray,
-        level: float,
-    ) -> None:
-        self.names, self.value, self.level, self.degrees = names, value, level, degrees
-        self.factor = factor
-        self.std_error = np.sqrt((factor**2).sum(1))
-        self.low, self.high = intervals.student(value, self.std_error, degrees, level)
-        self.multiplier = intervals.simultaneous(factor, degrees, level)
-
-    def tables(self) -> list[Table]:
-        """One table, a row a pair."""
-        half = self.multiplier * self.std_error
-        decided = np.abs(self.value) > half
-        columns = {
-            "contrast": self.names,
-            "estimate": self.value,
-            "std_error": self.std_error,
-            "low": self.low,
-            "high": self.high,
-            "low_all": self.value - half,
-            "high_all": self.value + half,
-            "decided": ["yes" if d else "no" for d in decided],
-        }
-        title = (
-            f"All pairs; low/high cover each, low_all/high_all all together, at {self.level:.0%}"
-        )
-        return [Table.of(title, columns, _digits(self.std_error))]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The rows of the table, in full precision."""
-        return {"level": self.level, "multiplier": self.multiplier, "pairs": self.to_rows()}
-
-    def to_rows(self) -> list[dict[str, Any]]:
-        """A dictionary for each pair."""
-        table = self.tables()[0]
-        return [
-            dict(zip(table.columns, row, strict=True))
-            for row in zip(*table.columns.values(), strict=True)
-        ]
-
-
-@dataclass(frozen=True, eq=False)
-class Estimate(Result):
-    """Systems and contrasts with intervals.
-
-    Attributes
-    ----------
-    goal
-        What was asked.
-    level
-        Confidence level of the intervals.
-    value, std_error, low, high
-        By system, in the measure's unit, shape (systems,); NaN where a system is not covered.
-    covered
-        Share of each system's weight that every needed round could draw; shape (systems,).
-    contrast, contrast_std_error, contrast_low, contrast_high
-        By contrast of the goal; shape (contrasts,).
-    covariance, contrast_covariance
-        Of the systems' and the contrasts' estimates; shapes (systems, systems), (contrasts,
-        contrasts).
-    degrees
-        Degrees of freedom, by system.
-    reached
-        Which cells every needed round could draw; shape (cells,).
-    reached_value
-        By system, the part of its value that lies in those cells; shape (systems,).
-    weights
-        omega of each stage, equation (2).
-    n_rounds, n_draws, n_judged
-        Rounds used, draws in them, and distinct pairs judged.
-    ess
-        Effective sample size of the importance weights: (sum g)^2 / sum g^2 with g = ||a|| / E.
-    max_weight_share
-        Largest share of one draw in sum g.
-    notes
-        What a user should know, a sentence each.
-    """
-
-    goal: Goal
-    level: float
-    value: np.ndarray
-    std_error: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    covered: np.ndarray
-    contrast: np.ndarray
-    contrast_std_error: np.ndarray
-    contrast_low: np.ndarray
-    contrast_high: np.ndarray
-    covariance: np.ndarray
-    contrast_covariance: np.ndarray
-    degrees: np.ndarray
-    reached: np.ndarray
-    reached_value: np.ndarray
-    weights: np.ndarray
-    n_rounds: int
-    n_draws: int
-    n_judged: int
-    ess: float
-    max_weight_share: float
-    notes: tuple[str, ...] = ()
-
-    def tables(self) -> list[Table]:
-        """Systems and, unless the goal is `absolute`, contrasts."""
-        digits = _digits(np.concatenate([self.std_error, self.contrast_std_error]))
-        title = (
-            f"{self.goal.target.measure} on this set of {len(self.goal.target.pool.queries)} queries, "
-            f"{self.level:.0%} intervals; {self.n_judged:,} pairs judged, {self.n_draws:,} draws, "
-            f"{self.n_rounds} round{'s' if self.n_rounds != 1 else ''}"
-        )
-        columns = {key: [row[key] for row in self._systems()] for key in self._systems()[0]}
-        tables = [Table.of(title, columns, digits)]
-        if self.goal.kind != "absolute":
-            rows = self._contrasts()
-            columns = {key: [row[key] for row in rows] for key in rows[0]}
-            tables.append(Table.of(f"Contrasts of the goal '{self.goal.kind}'", columns, digits))
-        return tables
-
-    def notes_shown(self) -> tuple[str, ...]:
-        """Diagnostics and notes."""
-        return (
-            f"effective sample size {self.ess:.1f}; largest weight share {self.max_weight_share:.3f}",
-            *self.notes,
-        )
-
-    def _systems(self) -> list[dict[str, Any]]:
-        columns = (
-            self.goal.target.systems,
-            self.value,
-            self.std_error,
-            self.low,
-            self.high,
-            self.covered,
-        )
-        names = ("system", "estimate", "std_error", "low", "high", "covered")
-        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-    def _contrasts(self) -> list[dict[str, Any]]:
-        columns = (
-            self.goal.names,
-            self.contrast,
-            self.contrast_std_error,
-            self.contrast_low,
-            self.contrast_high,
-        )
-        names = ("contrast", "estimate", "std_error", "low", "high")
-        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON of ``evenhand estimate``."""
-        return {
-            "measure": str(self.goal.target.measure),
-            "goal": self.goal.kind,
-            "for": "queries",
-            "level": self.level,
-            "n_queries": len(self.goal.target.pool.queries),
-            "n_rounds": self.n_rounds,
-            "n_draws": self.n_draws,
-            "n_judged": self.n_judged,
-            "systems": self._systems(),
-            "contrasts": self._contrasts(),
-            "diagnostics": {"ess": self.ess, "max_weight_share": self.max_weight_share},
-            "notes": list(self.notes),
-        }
-
-    @cached_property
-    def pairs(self) -> Comparisons:
-        """Every system against every other, with simultaneous intervals; NaN where a pair is not
-        covered."""
-        goal = all_pairs(self.goal.target)
-        lost = _uncovered_contrasts(goal, self.reached)
-        # F F' = covariance; an eigenvector basis stands a covariance of lower rank than size.
-        eigenvalue, eigenvector = np.linalg.eigh(self.covariance)
-        factor = goal.matrix @ (eigenvector * np.sqrt(np.maximum(eigenvalue, 0.0)))
-        first, second = (np.argmax(goal.matrix, 1), np.argmin(goal.matrix, 1))
-        same = (self._same[first, second])[:, None]
-        degrees = np.minimum(self.degrees[first], self.degrees[second])
-        return Comparisons(
-            goal.names,
-            np.where(lost, np.nan, goal.matrix @ self.reached_value),
-            np.where(same, 0.0, factor),
-            degrees,
-            self.level,
-        )
-
-    @cached_property
-    def _same(self) -> np.ndarray:
-        """Which systems have the same weights everywhere, so that they differ by exactly 0."""
-        target = self.goal.target
-        counts = target.weight != 0
-        system, cell, weight = (
-            x[counts] for x in (target.pool.system, target.pool.cell, target.weight)
-        )
-        order = np.argsort(system, kind="stable")
-        bounds = np.cumsum(np.bincount(system, minlength=len(target.systems)))[:-1]
-        ranking = zip(np.split(cell[order], bounds), np.split(weight[order], bounds), strict=True)
-        first: dict[tuple[bytes, bytes], int] = {}
-        group = [
-            first.setdefault((c.tobytes(), w.tobytes()), j) for j, (c, w) in enumerate(ranking)
-        ]
-        return np.equal.outer(group, group)
-
-
-def _digits(std_error: np.ndarray) -> int:
-    """Decimals that show the smallest standard error with two digits."""
-    positive = std_error[np.isfinite(std_error) & (std_error > 0)]
-    return int(np.clip(1 - np.floor(np.log10(positive.min())), 2, 8)) if len(positive) else 4
-
-
 def _stages(rounds: Sequence[Round], combine: str) -> list[list[Round]]:
     """Rounds that were fixed before the first judgment together, the others each alone."""
     later = [r for r in rounds if r.depends_on]
@@ -367,8 +136,8 @@ def _check(goal: Goal, rounds: Sequence[Round]) -> None:
         missing = np.unique(one.sample.draws[np.isnan(one.utility)])
         if len(missing):
             raise MissingJudgments(
-                f"{one.name or f'round {number}'}: {len(missing):,} of {len(one.sample.cells):,} pairs "
-                "are not judged yet",
+                f"{one.name or f'round {number}'}: {len(missing):,} of "
+                f"{len(one.sample.cells):,} pairs are not judged yet",
                 hint="judge them all: leaving pairs out biases the estimate",
             )
 
@@ -488,24 +257,25 @@ def estimate(
     out = covered < 1
     if out.any():
         notes.append(
-            f"{int(out.sum())} of {k} systems are not covered: pairs that they weigh could not be drawn, "
-            "so their own value has no unbiased estimate (the contrasts have, where they are given)"
+            f"{int(out.sum())} of {k} systems are not covered: pairs that they weigh could not be "
+            "drawn, so their own value has no unbiased estimate (contrasts have, where given)"
         )
         if bounds:
             top = target.measure.top_utility if top_utility is None else top_utility
             if top is None:
                 raise SupportError(
-                    f"bounds need the largest utility that a pair can have; {target.measure} knows none",
+                    f"bounds need the largest utility of a pair; {target.measure} knows none",
                     hint="name the scale of the grades",
                 )
             high = np.where(out, high + top * (total - inside), high)
         else:
             low, high = np.where(out, np.nan, low), np.where(out, np.nan, high)
         value, std_error = np.where(out, np.nan, value), np.where(out, np.nan, std_error)
-    lost = _uncovered_contrasts(goal, reached)
+    lost = uncovered_contrasts(goal, reached)
     if lost.any():
         notes.append(
-            f"{int(lost.sum())} of {m} contrasts weigh pairs that could not be drawn and are left out"
+            f"{int(lost.sum())} of {m} contrasts are left out: they weigh pairs that could not be "
+            "drawn"
         )
         contrast, contrast_std_error, contrast_low, contrast_high = (
             np.where(lost, np.nan, x)
@@ -563,16 +333,6 @@ def _whole(goal: Goal, reached: np.ndarray) -> np.ndarray:
     """Which systems weigh no cell that could not be drawn."""
     missed = (goal.target.weight != 0) & ~reached[goal.target.pool.cell]
     return np.bincount(goal.target.pool.system, missed, minlength=len(goal.target.systems)) == 0
-
-
-def _uncovered_contrasts(goal: Goal, reached: np.ndarray) -> np.ndarray:
-    """Which contrasts weigh a cell that could not be drawn."""
-    lost = np.zeros(len(goal.names), bool)
-    cells = np.flatnonzero(~reached)
-    # Some at a time: contrasts are dense here, and there may be thousands.
-    for some in np.array_split(cells, -(-len(cells) // 4096)) if len(cells) else ():
-        lost |= (goal.at(some) != 0).any(0)
-    return lost
 
 
 def judge(

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from evenhand.errors import EvenhandError
 
 if TYPE_CHECKING:
-    from evenhand.estimators import Estimate
+    from evenhand.estimates import Estimate
     from evenhand.evaluation import Evaluation
     from evenhand.pools import Pool
     from evenhand.sampling import Sample

@@ -80,9 +80,7 @@ def cumulate(mass: jax.typing.ArrayLike) -> jax.Array:
 
 
 def independent(key: jax.Array, expected: jax.Array, n: int) -> jax.Array:
-    """Draw n cells with replacement, cell c with probability E_c / sum E: int,
-    shape
-    (n,)."""
+    """Draw n cells with replacement, c with probability E_c / sum E: int, shape (n,)."""
     u = jax.random.uniform(key, (n,), jnp.float64)
     return jnp.searchsorted(cumulate(expected), u, side="right")
 
@@ -94,9 +92,7 @@ def sliced(key: jax.Array, expected: jax.Array, n: int) -> jax.Array:
 
 
 def pivotal(key: jax.Array, expected: jax.Array, n: int) -> jax.Array:
-    """Draw n distinct cells, cell c with probability E_c <= 1, sum E = n, in the order given: int,
-    shape
-    (n,)."""
+    """Draw n distinct cells, c with probability E_c <= 1, sum E = n, in the order given."""
     u, v = jax.random.uniform(key, (2, n), jnp.float64)
     end = cumulate(expected) * n
     point = jnp.arange(1.0, n + 1.0)
@@ -269,8 +265,7 @@ class Sample:
 
 
 def slice_order(goal: Goal) -> np.ndarray:
-    """The telling order of the cells: sign of the contrast, best rank, query; int64, shape
-    (cells,).
+    """The telling order of the cells: sign of the contrast, best rank, query.
 
     With several contrasts only rank and query order the cells.
     """

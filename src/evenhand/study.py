@@ -39,7 +39,8 @@ from evenhand import rounds as round_files
 from evenhand import targets
 from evenhand.designs import design
 from evenhand.errors import EvenhandError, FormatError, MissingJudgments, StudyError
-from evenhand.estimators import Estimate, Round, estimate
+from evenhand.estimates import Estimate
+from evenhand.estimators import Round, estimate
 from evenhand.judgments import JudgmentStore
 from evenhand.measures import Measure, parse
 from evenhand.pools import Pool, pool

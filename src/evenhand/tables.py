@@ -19,7 +19,7 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["FORMATS", "Result", "Table", "plain"]
+__all__ = ["FORMATS", "Result", "Table", "plain", "rows"]
 
 Value = str | float | int | None
 
@@ -168,6 +168,11 @@ class Table:
         import pandas
 
         return pandas.DataFrame({name: list(column) for name, column in self.columns.items()})
+
+
+def rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Columns of equal length as one dictionary a row."""
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 #: How a result can be printed.

@@ -1,0 +1,262 @@
+"""What the rounds of a study say: systems, contrasts and pairs, with intervals.
+
+An `Estimate` is made by `evenhand.estimators.estimate`; its `~Estimate.pairs` compares every system
+with every other. Both print as tables, and as the JSON of ``evenhand estimate``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from evenhand import intervals
+from evenhand.tables import Result, Table, rows
+from evenhand.targets import Goal
+from evenhand.targets import pairs as all_pairs
+
+__all__ = ["Comparisons", "Estimate", "uncovered_contrasts"]
+
+
+@dataclass(frozen=True, eq=False)
+class Comparisons(Result):
+    """Every system against every other, with intervals for each alone and for all together.
+
+    Attributes
+    ----------
+    systems
+        Names of the k systems.
+    names
+        ``x - y`` for each of the k (k - 1) / 2 pairs, in the order of `systems`.
+    level
+        Confidence level of the intervals.
+    value, std_error, low, high
+        By pair, in the measure's unit; NaN where a pair is not covered.
+    multiplier
+        Standard errors to either side that cover all pairs together.
+    """
+
+    systems: tuple[str, ...]
+    names: tuple[str, ...]
+    level: float
+    value: np.ndarray
+    std_error: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    multiplier: float
+
+    @property
+    def decided(self) -> np.ndarray:
+        """Which differences are not 0, all pairs taken together; bool, shape (pairs,)."""
+        return np.abs(self.value) > self.multiplier * self.std_error
+
+    def _columns(self) -> dict[str, Any]:
+        half = self.multiplier * self.std_error
+        return {
+            "contrast": self.names,
+            "estimate": self.value,
+            "std_error": self.std_error,
+            "low": self.low,
+            "high": self.high,
+            "low_all": self.value - half,
+            "high_all": self.value + half,
+            "decided": ["yes" if d else "no" for d in self.decided],
+        }
+
+    def tables(self) -> list[Table]:
+        """One table, a row a pair."""
+        title = (
+            f"All pairs; low and high cover each alone, low_all and high_all all together, "
+            f"at {self.level:.0%}"
+        )
+        return [Table.of(title, self._columns(), _digits(self.std_error))]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The rows of the table, in full precision."""
+        return {
+            "level": self.level,
+            "multiplier": self.multiplier,
+            "pairs": rows(self._columns()),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate(Result):
+    """Systems and contrasts with intervals.
+
+    Attributes
+    ----------
+    goal
+        What was asked.
+    level
+        Confidence level of the intervals.
+    value, std_error, low, high
+        By system, in the measure's unit, shape (systems,); NaN where a system is not covered.
+    covered
+        Share of each system's weight that every needed round could draw; shape (systems,).
+    contrast, contrast_std_error, contrast_low, contrast_high
+        By contrast of the goal; shape (contrasts,).
+    covariance, contrast_covariance
+        Of the systems' and the contrasts' estimates; shapes (systems, systems), (contrasts,
+        contrasts).
+    degrees
+        Degrees of freedom, by system.
+    reached
+        Which cells every needed round could draw; shape (cells,).
+    reached_value
+        By system, the part of its value that lies in those cells; shape (systems,).
+    weights
+        omega of each stage, equation (2).
+    n_rounds, n_draws, n_judged
+        Rounds used, draws in them, and distinct pairs judged.
+    ess
+        Effective sample size of the importance weights: (sum g)^2 / sum g^2 with g = ||a|| / E.
+    max_weight_share
+        Largest share of one draw in sum g.
+    notes
+        What a user should know, a sentence each.
+    """
+
+    goal: Goal
+    level: float
+    value: np.ndarray
+    std_error: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    covered: np.ndarray
+    contrast: np.ndarray
+    contrast_std_error: np.ndarray
+    contrast_low: np.ndarray
+    contrast_high: np.ndarray
+    covariance: np.ndarray
+    contrast_covariance: np.ndarray
+    degrees: np.ndarray
+    reached: np.ndarray
+    reached_value: np.ndarray
+    weights: np.ndarray
+    n_rounds: int
+    n_draws: int
+    n_judged: int
+    ess: float
+    max_weight_share: float
+    notes: tuple[str, ...] = ()
+
+    def tables(self) -> list[Table]:
+        """Systems and, unless the goal is `absolute`, contrasts."""
+        digits = _digits(np.concatenate([self.std_error, self.contrast_std_error]))
+        title = (
+            f"{self.goal.target.measure} on this set of "
+            f"{len(self.goal.target.pool.queries):,} queries, "
+            f"{self.level:.0%} intervals; {self.n_judged:,} pairs judged, {self.n_draws:,} draws, "
+            f"{self.n_rounds} round{'s' if self.n_rounds != 1 else ''}"
+        )
+        tables = [Table.of(title, self._systems(), digits)]
+        if self.goal.kind != "absolute":
+            title = f"Contrasts of the goal '{self.goal.kind}'"
+            tables.append(Table.of(title, self._contrasts(), digits))
+        return tables
+
+    def notes_shown(self) -> tuple[str, ...]:
+        """Diagnostics and notes."""
+        return (
+            f"effective sample size {self.ess:.1f}, "
+            f"largest share of one draw {self.max_weight_share:.3f}",
+            *self.notes,
+        )
+
+    def _systems(self) -> dict[str, Any]:
+        return {
+            "system": self.goal.target.systems,
+            "estimate": self.value,
+            "std_error": self.std_error,
+            "low": self.low,
+            "high": self.high,
+            "covered": self.covered,
+        }
+
+    def _contrasts(self) -> dict[str, Any]:
+        return {
+            "contrast": self.goal.names,
+            "estimate": self.contrast,
+            "std_error": self.contrast_std_error,
+            "low": self.contrast_low,
+            "high": self.contrast_high,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of ``evenhand estimate``."""
+        return {
+            "measure": str(self.goal.target.measure),
+            "goal": self.goal.kind,
+            "for": "queries",
+            "level": self.level,
+            "n_queries": len(self.goal.target.pool.queries),
+            "n_rounds": self.n_rounds,
+            "n_draws": self.n_draws,
+            "n_judged": self.n_judged,
+            "systems": rows(self._systems()),
+            "contrasts": rows(self._contrasts()),
+            "diagnostics": {"ess": self.ess, "max_weight_share": self.max_weight_share},
+            "notes": list(self.notes),
+        }
+
+    @cached_property
+    def pairs(self) -> Comparisons:
+        """Every system against every other; NaN where a pair is not covered."""
+        goal = all_pairs(self.goal.target)
+        lost = uncovered_contrasts(goal, self.reached)
+        # F F' = covariance; an eigenvector basis stands a covariance of lower rank than size.
+        eigenvalue, eigenvector = np.linalg.eigh(self.covariance)
+        factor = goal.matrix @ (eigenvector * np.sqrt(np.maximum(eigenvalue, 0.0)))
+        first, second = (np.argmax(goal.matrix, 1), np.argmin(goal.matrix, 1))
+        same = (self._same[first, second])[:, None]
+        degrees = np.minimum(self.degrees[first], self.degrees[second])
+        factor = np.where(same, 0.0, factor)
+        value = np.where(lost, np.nan, goal.matrix @ self.reached_value)
+        std_error = np.sqrt((factor**2).sum(1))
+        low, high = intervals.student(value, std_error, degrees, self.level)
+        return Comparisons(
+            systems=self.goal.target.systems,
+            names=goal.names,
+            level=self.level,
+            value=value,
+            std_error=std_error,
+            low=low,
+            high=high,
+            multiplier=intervals.simultaneous(factor, degrees, self.level),
+        )
+
+    @cached_property
+    def _same(self) -> np.ndarray:
+        """Which systems have the same weights everywhere, so that they differ by exactly 0."""
+        target = self.goal.target
+        counts = target.weight != 0
+        system, cell, weight = (
+            x[counts] for x in (target.pool.system, target.pool.cell, target.weight)
+        )
+        order = np.argsort(system, kind="stable")
+        bounds = np.cumsum(np.bincount(system, minlength=len(target.systems)))[:-1]
+        ranking = zip(np.split(cell[order], bounds), np.split(weight[order], bounds), strict=True)
+        first: dict[tuple[bytes, bytes], int] = {}
+        group = [
+            first.setdefault((c.tobytes(), w.tobytes()), j) for j, (c, w) in enumerate(ranking)
+        ]
+        return np.equal.outer(group, group)
+
+
+def _digits(std_error: np.ndarray) -> int:
+    """Decimals that show the smallest standard error with two digits."""
+    positive = std_error[np.isfinite(std_error) & (std_error > 0)]
+    return int(np.clip(1 - np.floor(np.log10(positive.min())), 2, 8)) if len(positive) else 4
+
+
+def uncovered_contrasts(goal: Goal, reached: np.ndarray) -> np.ndarray:
+    """Which contrasts weigh a cell that could not be drawn."""
+    lost = np.zeros(len(goal.names), bool)
+    cells = np.flatnonzero(~reached)
+    # Some at a time: contrasts are dense here, and there may be thousands.
+    for some in np.array_split(cells, -(-len(cells) // 4096)) if len(cells) else ():
+        lost |= (goal.at(some) != 0).any(0)
+    return lost
