@@ -589,7 +589,7 @@ def test_identical_systems_differ_by_exactly_0(make):
     answer = study.estimate()
     assert answer.notes == (told,)
     assert answer.value[1] == answer.value[2]
-    rows = {row["contrast"]: row for row in answer.pairs.to_rows()}
+    rows = {row["contrast"]: row for row in answer.pairs.to_dict()["pairs"]}
     assert list(rows) == ["c - x", "c - y", "x - y"]
     assert [rows["x - y"][k] for k in ("estimate", "std_error", "low", "high")] == [0, 0, 0, 0]
     assert (rows["x - y"]["low_all"], rows["x - y"]["high_all"]) == (0, 0)
@@ -685,9 +685,7 @@ def test_bounds_need_a_scale(make):
     study.judge(QRELS)
     study.add(LATE)
     error = refused(SupportError, study.estimate, bounds=True)
-    assert error.message == (
-        "bounds need the largest utility that a pair can have; DCG@5 knows none"
-    )
+    assert error.message == "bounds need the largest utility of a pair; DCG@5 knows none"
     assert error.hint == "name the scale of the grades"
 
 
@@ -1294,7 +1292,9 @@ def test_all_judged_systems_of_trec8(tmp_path, seventy_one, goal):
     assert told in answer.notes
     one, two = (study.pool.systems.index(name) for name in ("Mer8Adtd1", "Mer8Adtd2"))
     assert answer.value[one] == answer.value[two]
-    (row,) = (r for r in answer.pairs.to_rows() if r["contrast"] == "Mer8Adtd1 - Mer8Adtd2")
+    (row,) = (
+        r for r in answer.pairs.to_dict()["pairs"] if r["contrast"] == "Mer8Adtd1 - Mer8Adtd2"
+    )
     assert [row[k] for k in ("estimate", "std_error", "low", "high")] == [0, 0, 0, 0]
 
 

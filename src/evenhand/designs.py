@@ -130,7 +130,10 @@ def proposal(norms: jax.typing.ArrayLike, second_moment: jax.typing.ArrayLike) -
     jax.Array
         Sums to 1; all 0 if no cell matters.
     """
-    return _normalised(jnp.sqrt(jnp.asarray(second_moment)) * jnp.asarray(norms))
+    second = jnp.asarray(second_moment)
+    # The slope of the root is infinite at 0; there it counts as 0, as that of `norm` does.
+    root = jnp.where(second > 0, jnp.sqrt(jnp.where(second > 0, second, 1.0)), 0.0)
+    return _normalised(root * jnp.asarray(norms))
 
 
 def mixture(q: jax.typing.ArrayLike, q0: jax.typing.ArrayLike, floor: float) -> jax.Array:

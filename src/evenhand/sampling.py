@@ -76,7 +76,8 @@ def cumulate(mass: jax.typing.ArrayLike) -> jax.Array:
     mass = require_float64(mass, "the mass to draw from")
     total = jnp.where(mass > 0, jnp.cumsum(mass), 0.0)
     total = jax.lax.cummax(total)
-    return total / total[-1]
+    # XLA may multiply by the reciprocal instead, which need not give 1 at the end.
+    return jnp.where(total < total[-1], total / total[-1], 1.0)
 
 
 def independent(key: jax.Array, expected: jax.Array, n: int) -> jax.Array:
@@ -95,13 +96,21 @@ def pivotal(key: jax.Array, expected: jax.Array, n: int) -> jax.Array:
     """Draw n distinct cells, c with probability E_c <= 1, sum E = n, in the order given."""
     u, v = jax.random.uniform(key, (2, n), jnp.float64)
     end = cumulate(expected) * n
+    # A certain cell must not seem to span two points because of rounding: it would be taken twice.
+    whole = jnp.round(end)
+    end = jnp.where(jnp.abs(end - whole) < n * 2.0**-45, whole, end)
     point = jnp.arange(1.0, n + 1.0)
     border = jnp.searchsorted(end, point, side="left")
     before = point - jnp.where(border > 0, end[border - 1], 0.0)
     behind = end[border] - point
-    left_behind = jnp.concatenate([jnp.zeros(1), behind[:-1]])
-    stretch = u * (1.0 - before)
-    inside = jnp.searchsorted(end, jnp.minimum(point - 1.0 + stretch, n * _BELOW_ONE), side="right")
+    # The stretch between two border cells, by its ends on the line: differences of these would
+    # round, and a border cell be met again.
+    start = jnp.concatenate([jnp.zeros(1), end[border[:-1]]])
+    stop = jnp.where(border > 0, end[border - 1], 0.0)
+    place = point - 1.0 + u * (1.0 - before)
+    old = (place < start) | (start >= stop)
+    place = jnp.clip(place, start, jnp.nextafter(stop, 0.0))
+    inside = jnp.searchsorted(end, place, side="right")
     take_border = v < before / (1.0 - behind)
 
     def duel(left_over: jax.Array, stratum: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
@@ -109,7 +118,7 @@ def pivotal(key: jax.Array, expected: jax.Array, n: int) -> jax.Array:
         rival = jnp.where(old, left_over, inside)
         return jnp.where(take_border, rival, border), jnp.where(take_border, border, rival)
 
-    strata = (stretch < left_behind, inside, border, take_border)
+    strata = (old, inside, border, take_border)
     return jax.lax.scan(duel, jnp.zeros((), inside.dtype), strata)[1]
 
 
@@ -137,7 +146,9 @@ def water_fill(q: jax.typing.ArrayLike, n: int | jax.Array) -> jax.Array:
     full, _ = jax.lax.while_loop(
         lambda s: s[1], spill, (jnp.zeros(q.shape, bool), jnp.asarray(True))
     )
-    return scaled(full)
+    filled = scaled(full)
+    # What is certain but for rounding is certain: a census has no sampling error.
+    return jnp.where(filled > 1.0 - 1e-12, 1.0, filled)
 
 
 def shuffle(key: jax.Array, n: int) -> jax.Array:
@@ -165,20 +176,22 @@ def _proportional(q: jax.Array, n: int) -> jax.Array:
 
 def _spread(z: jax.Array, expected: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Covariance of sum z over independent draws, and its degrees of freedom."""
-    n = z.shape[0]
-    residual = z - z.mean(0)
-    return residual.T @ residual * (n / (n - 1) if n > 1 else jnp.nan), jnp.asarray(n - 1.0)
+    n = jnp.asarray(z.shape[0])
+    return _scatter(z - z.mean(0), n), n - 1.0
 
 
 def _hajek(z: jax.Array, expected: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Covariance of sum z over distinct draws, of which the certain ones do not vary."""
     free = jnp.maximum(1.0 - expected, 0.0)
     n = (free > 0).sum()
     centre = (free @ z) / jnp.where(free.sum() > 0, free.sum(), 1.0)
-    residual = jnp.sqrt(free)[:, None] * (z - centre)
-    # One draw alone says nothing of its spread; where every draw was certain nothing is left to
-    # vary.
+    return _scatter(jnp.sqrt(free)[:, None] * (z - centre), n), n - 1.0
+
+
+def _scatter(residual: jax.Array, n: jax.Array) -> jax.Array:
+    """Give n / (n - 1) residual' residual; NaN for n = 1: one draw says nothing of its spread."""
     scale = jnp.where(n == 1, jnp.nan, n / jnp.maximum(n - 1, 1))
-    return residual.T @ residual * scale, n - 1.0
+    return residual.T @ residual * scale
 
 
 def _draw_independent(key: jax.Array, expected: jax.Array, n: int, order: jax.Array) -> jax.Array:
