@@ -11,7 +11,15 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import os
+import tempfile
 from dataclasses import dataclass
+
+# Most of the suite's time is compilation, and much of it of the same functions: workers and the
+# processes that tests start share what was compiled. JAX reads these when it is imported.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", tempfile.mkdtemp(prefix="evenhand-tests-"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import jax
 import jax.numpy as jnp
