@@ -108,8 +108,7 @@ def _notes(notes: Sequence[str]) -> None:
 
 def _print(result: Any, form: str) -> None:
     click.echo(result.render(form), nl=False)
-    if form != "table":
-        _notes(result.notes_shown())
+    _notes(result.notes_shown())
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -178,8 +177,7 @@ def evaluate(
         queries=None if queries is None else read_queries(queries),
     )
     click.echo(result.render(form, per_query=per_query), nl=False)
-    if form != "table":
-        _notes(result.notes)
+    _notes(result.notes)
 
 
 @main.command()

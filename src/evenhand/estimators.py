@@ -281,9 +281,12 @@ def estimate(
             np.where(lost, np.nan, x)
             for x in (contrast, contrast_std_error, contrast_low, contrast_high)
         )
-    if not any((one.utility > 0).any() for one in rounds):
+    silent = [target.systems[j] for j in np.flatnonzero((reached_value == 0) & (total > 0))]
+    if silent:
+        names = ", ".join(silent[:5]) + (", ..." if len(silent) > 5 else "")
         notes.append(
-            "no judged pair has any utility: estimates are 0 and their intervals say nothing yet"
+            f"no judged pair of {len(silent)} systems ({names}) has any utility: their estimate "
+            "of 0 and its interval say nothing yet"
         )
     share = np.concatenate(shares)
     total_share = share.sum()

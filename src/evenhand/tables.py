@@ -205,18 +205,18 @@ class Result:
         return json.dumps(plain(self.to_dict()), ensure_ascii=False, indent=2, allow_nan=False)
 
     def render(self, format: str = "table") -> str:
-        """The result in one of `FORMATS`."""
+        """The tables in one of `FORMATS`; JSON and `str` have the notes too."""
         if format == "json":
             return self.to_json() + "\n"
         if format == "csv":
             return "\n".join(table.to_csv() for table in self.tables())
         if format == "latex":
             return "\n".join(table.to_latex() for table in self.tables())
-        return str(self) + "\n"
+        return "\n\n".join(table.to_text() for table in self.tables()) + "\n"
 
     def __str__(self) -> str:
-        blocks = [*(table.to_text() for table in self.tables()), "\n".join(self.notes_shown())]
-        return "\n\n".join(block for block in blocks if block)
+        notes = "\n".join(self.notes_shown())
+        return self.render().rstrip("\n") + (f"\n\n{notes}" if notes else "")
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes_shown())
