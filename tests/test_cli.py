@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 
 import evenhand
-from evenhand import judgments, rounds
+from evenhand import rounds
+from evenhand import store as stores
 from evenhand.cli import main
 from evenhand.errors import StudyError
 from evenhand.study import Study
@@ -112,7 +113,7 @@ def state(folder: Path) -> dict[str, object]:
 
 def history(path: Path) -> list:
     try:
-        return judgments.JudgmentStore.open(path).history().to_frame().values.tolist()
+        return stores.JudgmentStore.open(path).history().to_frame().values.tolist()
     except StudyError as error:
         return [str(error)]
 
@@ -749,7 +750,7 @@ def test_judgments_that_are_read_only(fails, here, monkeypatch):
     def readonly(place, **options):
         return connect(place.replace("mode=rw", "mode=ro"), **options)
 
-    monkeypatch.setattr(judgments.sqlite3, "connect", readonly)
+    monkeypatch.setattr(stores.sqlite3, "connect", readonly)
     err = fails("judge", "drawn", "qrels")
     assert err.startswith("error: drawn/judgments.sqlite: the file or its folder is read-only (")
     assert err.endswith(

@@ -24,7 +24,18 @@ __all__ = [
     "PrecisionError",
     "StudyError",
     "SupportError",
+    "listed",
 ]
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Give the first few names of a list, and how many there are if more.
+
+    >>> listed(["a", "b"]), listed("abcdefg", most=2)
+    ('a, b', 'a, b, ... (7 in all)')
+    """
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown}, ... ({len(names):,} in all)"
 
 
 class EvenhandError(ValueError):

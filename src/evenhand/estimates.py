@@ -211,7 +211,10 @@ class Estimate(Result):
         eigenvalue, eigenvector = np.linalg.eigh(self.covariance)
         factor = goal.matrix @ (eigenvector * np.sqrt(np.maximum(eigenvalue, 0.0)))
         first, second = (np.argmax(goal.matrix, 1), np.argmin(goal.matrix, 1))
-        same = (self._same[first, second])[:, None]
+        group = np.arange(len(self.goal.target.systems))
+        for twins in self.goal.target.identical():
+            group[twins] = twins[0]
+        same = (group[first] == group[second])[:, None]
         degrees = np.minimum(self.degrees[first], self.degrees[second])
         factor = np.where(same, 0.0, factor)
         value = np.where(lost, np.nan, goal.matrix @ self.reached_value)
@@ -227,23 +230,6 @@ class Estimate(Result):
             high=high,
             multiplier=intervals.simultaneous(factor, degrees, self.level),
         )
-
-    @cached_property
-    def _same(self) -> np.ndarray:
-        """Which systems have the same weights everywhere, so that they differ by exactly 0."""
-        target = self.goal.target
-        counts = target.weight != 0
-        system, cell, weight = (
-            x[counts] for x in (target.pool.system, target.pool.cell, target.weight)
-        )
-        order = np.argsort(system, kind="stable")
-        bounds = np.cumsum(np.bincount(system, minlength=len(target.systems)))[:-1]
-        ranking = zip(np.split(cell[order], bounds), np.split(weight[order], bounds), strict=True)
-        first: dict[tuple[bytes, bytes], int] = {}
-        group = [
-            first.setdefault((c.tobytes(), w.tobytes()), j) for j, (c, w) in enumerate(ranking)
-        ]
-        return np.equal.outer(group, group)
 
 
 def _digits(std_error: np.ndarray) -> int:

@@ -42,7 +42,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evenhand import intervals
-from evenhand.errors import EvenhandError, MissingJudgments, SupportError
+from evenhand.errors import EvenhandError, MissingJudgments, SupportError, listed
 from evenhand.estimates import Estimate, uncovered_contrasts
 from evenhand.precision import in_float64
 from evenhand.sampling import SAMPLERS, Sample
@@ -283,10 +283,9 @@ def estimate(
         )
     silent = [target.systems[j] for j in np.flatnonzero((reached_value == 0) & (total > 0))]
     if silent:
-        names = ", ".join(silent[:5]) + (", ..." if len(silent) > 5 else "")
         notes.append(
-            f"no judged pair of {len(silent)} systems ({names}) has any utility: their estimate "
-            "of 0 and its interval say nothing yet"
+            f"no judged pair of {listed(silent)} has any utility: an estimate of 0 and its "
+            "interval say nothing yet"
         )
     share = np.concatenate(shares)
     total_share = share.sum()

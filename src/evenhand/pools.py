@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from evenhand.errors import EvenhandError
+from evenhand.errors import EvenhandError, listed
 from evenhand.trec import Qrels, Runs
 
 __all__ = ["Pool", "codes_in", "pool"]
@@ -132,7 +132,7 @@ class Pool:
         if name not in self.systems:
             raise EvenhandError(
                 f"there is no system named {name!r}",
-                hint=f"the systems are {_listed(self.systems)}",
+                hint=f"the systems are {listed(self.systems)}",
             )
         return self.systems.index(name)
 
@@ -152,11 +152,6 @@ def codes_in(ids: pa.Array, table: pa.Array) -> np.ndarray:
     if ids.type != table.type:
         ids, table = ids.cast(pa.large_string()), table.cast(pa.large_string())
     return pc.fill_null(pc.index_in(ids, value_set=table), -1).to_numpy()
-
-
-def _listed(names: Sequence[str], most: int = 8) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown}, ... ({len(names)} in all)"
 
 
 def pool(

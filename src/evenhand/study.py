@@ -20,10 +20,9 @@ count all alike), never what was seen.
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import secrets
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -32,163 +31,28 @@ from typing import Any
 import jax
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from evenhand import archive, targets
 from evenhand import rounds as round_files
-from evenhand import targets
 from evenhand.designs import design
-from evenhand.errors import EvenhandError, FormatError, MissingJudgments, StudyError
+from evenhand.errors import (
+    EvenhandError,
+    FormatError,
+    MissingJudgments,
+    StudyError,
+    listed,
+)
 from evenhand.estimates import Estimate
 from evenhand.estimators import Round, estimate
-from evenhand.judgments import JudgmentStore
 from evenhand.measures import Measure, parse
 from evenhand.pools import Pool, pool
+from evenhand.receipts import Drawn, Taken
 from evenhand.sampling import Sample, draw
-from evenhand.tables import Result, Table
+from evenhand.store import JudgmentStore
 from evenhand.trec import Qrels, Runs, read_qrels, read_queries, read_runs
 from evenhand.utilities import Utility, mean_utility, utility_named
 
-__all__ = ["Drawn", "Settings", "Study", "Taken"]
-
-_FORMAT = 1
-_RESTORE = "restore the file from a copy of the study"
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What is fixed when a study is made; the content of ``study.json``.
-
-    Attributes
-    ----------
-    measure
-        Canonical spelling.
-    goal
-        ``absolute``, ``pair``, ``baseline`` or ``rank``.
-    baseline
-        The baseline system, or None.
-    pair
-        The two systems of the goal ``pair``, or None.
-    depth
-        Ranks beyond it are not kept; None keeps all.
-    n_queries
-        Number of queries, whether answered or not.
-    grades
-        Grades that a judgment may have; None allows any.
-    plan
-        Planned draws of each round, fixed before the first judgment; None counts rounds alike.
-    """
-
-    format: int
-    evenhand: str
-    created: str
-    measure: str
-    goal: str
-    baseline: str | None
-    pair: tuple[str, str] | None
-    depth: int | None
-    n_queries: int
-    grades: tuple[float, ...] | None
-    plan: tuple[int, ...] | None
-
-
-@dataclass(frozen=True)
-class Drawn(Result):
-    """A round that was drawn: what to judge now.
-
-    Attributes
-    ----------
-    name
-        The round.
-    to_judge
-        Path of the file to fill in.
-    n_draws, n_distinct, n_new
-        Draws, distinct pairs among them, and those of them without a judgment yet.
-    design, sampler, seed
-        How it was made.
-    """
-
-    name: str
-    to_judge: Path
-    n_draws: int
-    n_distinct: int
-    n_new: int
-    design: str
-    sampler: str
-    seed: int
-    notes: tuple[str, ...] = ()
-
-    def tables(self) -> list[Table]:
-        """One row."""
-        row = {
-            "round": [self.name],
-            "draws": [self.n_draws],
-            "distinct pairs": [self.n_distinct],
-            "to judge": [self.n_new],
-            "design": [self.design],
-            "sampler": [self.sampler],
-            "seed": [str(self.seed)],
-        }
-        return [Table.of(f"Pairs to judge are in {self.to_judge}", row)]
-
-    def notes_shown(self) -> tuple[str, ...]:
-        """What the user should know."""
-        return self.notes
-
-    def to_dict(self) -> dict[str, Any]:
-        """Its fields."""
-        return {**asdict(self), "to_judge": str(self.to_judge)}
-
-
-@dataclass(frozen=True)
-class Taken(Result):
-    """What became of the rows of a judgment file.
-
-    Attributes
-    ----------
-    rows
-        Rows with a grade.
-    added, known, revised
-        Rows stored now, stored before, and corrected now.
-    not_drawn
-        Rows of pairs that no round drew: left alone.
-    blank, negative
-        Rows without a grade, and rows left out because a negative grade counts as unjudged.
-    missing
-        Drawn pairs that still have no judgment, by round.
-    """
-
-    rows: int
-    added: int
-    known: int
-    revised: int
-    not_drawn: int
-    blank: int
-    negative: int
-    missing: dict[str, int]
-    notes: tuple[str, ...] = ()
-
-    def tables(self) -> list[Table]:
-        """Counts, then what is missing by round."""
-        counts = {
-            "rows": [self.rows],
-            "added": [self.added],
-            "known before": [self.known],
-            "revised": [self.revised],
-            "not drawn": [self.not_drawn],
-            "no grade": [self.blank],
-            "negative": [self.negative],
-        }
-        left = {"round": list(self.missing), "pairs to judge": list(self.missing.values())}
-        return [Table.of("Judgments taken in", counts), Table.of("Still to judge", left)]
-
-    def notes_shown(self) -> tuple[str, ...]:
-        """What the user should know."""
-        return self.notes
-
-    def to_dict(self) -> dict[str, Any]:
-        """Its fields."""
-        return asdict(self)
+__all__ = ["Study"]
 
 
 @dataclass(frozen=True)
@@ -196,7 +60,7 @@ class Study:
     """A study in a folder. Make one with `create`, open one with `open`."""
 
     folder: Path
-    settings: Settings
+    settings: archive.Settings
 
     @classmethod
     def create(
@@ -259,11 +123,11 @@ class Study:
             else read_runs(*runs, order=order)
         )
         cells = pool(table, depth=depth, queries=asked)
-        _check_pool(cells)
+        archive.check_storable(cells)
         target = targets.target(cells, measure)
         targets.goal(target, goal, system=baseline)
-        settings = Settings(
-            format=_FORMAT,
+        settings = archive.Settings(
+            format=archive.FORMAT,
             evenhand=importlib.metadata.version("evenhand"),
             created=_now(),
             measure=str(measure),
@@ -280,13 +144,7 @@ class Study:
                 f"a plan names at least one round of at least one draw, got {list(settings.plan)}"
             )
         with round_files.appearing(folder, f"{folder} exists already") as work:
-            (work / "study.json").write_text(
-                json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8"
-            )
-            (work / "queries.txt").write_text(
-                "\n".join(cells.queries.to_pylist()) + "\n", encoding="utf-8"
-            )
-            pq.write_table(_columns(cells, range(len(cells.systems))), work / "systems-001.parquet")
+            archive.write(work, settings, cells)
             JudgmentStore.create(work / "judgments.sqlite")
         study = cls(folder, settings)
         study.__dict__["pool"] = cells
@@ -303,34 +161,7 @@ class Study:
             If the folder is no study, is only half there, or is of a later version.
         """
         folder = Path(folder)
-        if not folder.is_dir():
-            raise StudyError(f"there is no study at {folder}", hint="start one with `evenhand new`")
-        wanted = ("study.json", "queries.txt", "systems-001.parquet", "judgments.sqlite")
-        lacking = [name for name in wanted if not (folder / name).is_file()]
-        if lacking:
-            raise StudyError(
-                f"{folder} is not a whole study: it lacks {', '.join(lacking)}",
-                hint="is it the right folder? A study can be restored only from a copy",
-            )
-        try:
-            content = json.loads((folder / "study.json").read_text(encoding="utf-8"))
-            later = int(content["format"]) > _FORMAT
-            known = {field.name for field in fields(Settings)}
-            values: dict[str, Any] = {
-                k: tuple(v) if isinstance(v, list) else v for k, v in content.items() if k in known
-            }
-            settings = None if later else Settings(**values)
-        except (OSError, ValueError, TypeError, LookupError) as error:
-            raise StudyError(
-                f"{folder / 'study.json'} is damaged: {error}", hint=_RESTORE
-            ) from error
-        if settings is None:
-            raise StudyError(
-                f"{folder} was made by evenhand {content.get('evenhand', '?')}, "
-                "in a later format than this version reads",
-                hint="upgrade evenhand",
-            )
-        return cls(folder, settings)
+        return cls(folder, archive.read_settings(folder))
 
     @property
     def measure(self) -> Measure:
@@ -340,30 +171,11 @@ class Study:
     @cached_property
     def pool(self) -> Pool:
         """The pairs of all systems; those of the first come first, so that their numbers stay."""
-        cells = None
-        try:
-            queries = (self.folder / "queries.txt").read_text(encoding="utf-8").split("\n")[:-1]
-            if len(queries) != self.settings.n_queries:
-                raise ValueError(
-                    f"{len(queries)} queries instead of {self.settings.n_queries} in queries.txt"
-                )
-            tables = [pq.read_table(path) for path in self._files]
-            for last in range(1, len(tables) + 1):
-                runs = read_runs(*tables[:last], order="rank")
-                cells = pool(runs, depth=self.settings.depth, queries=queries, after=cells)
-        except (OSError, ValueError) as error:
-            said = error.message if isinstance(error, EvenhandError) else error
-            raise StudyError(
-                f"queries.txt or a systems-*.parquet of {self.folder} is damaged: {said}",
-                hint=_RESTORE,
-            ) from error
-        assert cells is not None
-        return cells
+        return archive.read_pool(self.folder, self.settings, self._files)
 
     @cached_property
     def _files(self) -> tuple[Path, ...]:
-        """Files of the systems, in the order of their arrival."""
-        return tuple(sorted(self.folder.glob("systems-*.parquet")))
+        return archive.system_files(self.folder)
 
     @cached_property
     def target(self) -> targets.Target:
@@ -423,14 +235,10 @@ class Study:
                 hint="rename the new run's tag",
             )
         cells = pool(table, depth=self.settings.depth, queries=self.pool.queries.to_pylist())
-        _check_pool(cells)
-        # The next number after the files that names were compared with: of two processes that add
-        # at once, one is told to run again.
-        round_files.write_whole(
-            self.folder / f"systems-{len(self._files) + 1:03}.parquet",
-            _columns(cells, range(len(cells.systems))),
-            "another process has added systems meanwhile; run the command again",
-        )
+        archive.check_storable(cells)
+        # Numbered after the files that names were compared with: of two processes that add at once,
+        # one is told to run again.
+        archive.add_systems(self.folder, self._files, cells)
         for known in ("_files", "pool", "target", "goal"):
             self.__dict__.pop(known, None)
         return table.systems
@@ -504,7 +312,7 @@ class Study:
         path = round_files.save(self.folder, record, sample, made.q, self.pool, todo)
         notes = [] if made.gap is None else [str(made.gap)]
         if made.goal.kind != "absolute" and any(
-            len(group) == len(self.pool.systems) for group in _identical(self.target)
+            len(group) == len(self.pool.systems) for group in self.target.identical()
         ):
             notes.append(
                 "all systems return the same rankings: every difference is exactly 0, and these "
@@ -665,13 +473,14 @@ class Study:
     def notes(self) -> list[str]:
         """A sentence for each group of identical systems, and for queries left unanswered."""
         identical = [
-            f"{', '.join(group[:-1])} and {group[-1]} return the same rankings: "
+            f"{', '.join(names[:-1])} and {names[-1]} return the same rankings: "
             "they differ by exactly 0, whatever is judged"
-            for group in _identical(self.target)
+            for group in self.target.identical()
+            if (names := [self.target.systems[j] for j in group])
         ]
         unanswered = [
             f"{system} leaves {len(missed)} {'query' if len(missed) == 1 else 'queries'} "
-            f"unanswered and earns 0 there: {_some(missed)}"
+            f"unanswered and earns 0 there: {listed(missed)}"
             for system, missed in self.pool.unanswered().items()
         ]
         return identical + unanswered
@@ -692,62 +501,5 @@ class Study:
         return [sum(together), *later] if together else later
 
 
-def _identical(target: targets.Target) -> list[list[str]]:
-    """Groups of systems that weigh the same pairs alike, so that they differ by exactly 0."""
-    counts = np.flatnonzero(target.weight)
-    counts = counts[np.argsort(target.pool.system[counts], kind="stable")]
-    cell, weight = target.pool.cell[counts], target.weight[counts]
-    bounds = np.searchsorted(target.pool.system[counts], np.arange(1, len(target.systems)))
-    groups: dict[tuple[bytes, bytes], list[str]] = {}
-    for name, c, w in zip(
-        target.systems, np.split(cell, bounds), np.split(weight, bounds), strict=True
-    ):
-        groups.setdefault((c.tobytes(), w.tobytes()), []).append(name)
-    return [group for group in groups.values() if len(group) > 1]
-
-
-def _check_pool(cells: Pool) -> None:
-    """Refuse what could not be stored: systems without a pair, ids that break a line."""
-    for ids, breaks in ((cells.queries, r"[\t\r\n]|^#"), (cells.documents, r"[\t\r\n]")):
-        hit = pc.match_substring_regex(ids, breaks)  # pyright: ignore[reportAttributeAccessIssue]
-        odd = ids.filter(hit)
-        if len(odd):
-            raise EvenhandError(
-                f"the id {odd[0].as_py()!r} cannot stand in a file to judge: it holds a tab or a "
-                "line end, or is a query that begins with #",
-                hint="replace such characters in runs and judgments",
-            )
-    silent = np.bincount(cells.system, minlength=len(cells.systems)) == 0
-    if silent.any():
-        names = [name for name, none in zip(cells.systems, silent, strict=True) if none]
-        raise EvenhandError(
-            f"no query of the study is answered by {_some(names)}",
-            hint="leave the run out, or check that it is of the same collection",
-        )
-
-
-def _some(ids: Sequence[str], most: int = 5) -> str:
-    return ", ".join(ids[:most]) + (", ..." if len(ids) > most else "")
-
-
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _columns(cells: Pool, systems: Iterable[int]) -> pa.Table:
-    """The runs of a pool as a table that `read_runs` reads, ids stored once."""
-    order = np.lexsort((cells.rank, cells.query[cells.cell], cells.system))
-    cell = cells.cell[order]
-
-    def coded(codes: np.ndarray, names: pa.Array) -> pa.DictionaryArray:
-        return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), names)
-
-    return pa.table(
-        {
-            "system": coded(cells.system[order], pa.array([cells.systems[j] for j in systems])),
-            "query_id": coded(cells.query[cell], cells.queries),
-            "doc_id": coded(cells.document[cell], cells.documents),
-            "rank": cells.rank[order],
-            "score": cells.score[order],
-        }
-    )

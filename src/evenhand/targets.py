@@ -113,6 +113,19 @@ class Target:
             self.pool.system, self.weight * utility[self.pool.cell], minlength=len(self.systems)
         )
 
+    def identical(self) -> list[list[int]]:
+        """Groups of systems that weigh the same pairs alike, so that they differ by exactly 0."""
+        counts = np.flatnonzero(self.weight)
+        counts = counts[np.argsort(self.pool.system[counts], kind="stable")]
+        bounds = np.searchsorted(self.pool.system[counts], np.arange(1, len(self.systems)))
+        cells, weights = self.pool.cell[counts], self.weight[counts]
+        groups: dict[tuple[bytes, bytes], list[int]] = {}
+        for j, parts in enumerate(
+            zip(np.split(cells, bounds), np.split(weights, bounds), strict=True)
+        ):
+            groups.setdefault((parts[0].tobytes(), parts[1].tobytes()), []).append(j)
+        return [group for group in groups.values() if len(group) > 1]
+
 
 def target(pool: Pool, measure: Measure | str) -> Target:
     """Weights of every system over the pool, equation (1).

@@ -19,11 +19,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenhand import judgments
+from evenhand import store as stores
 from evenhand.errors import StudyError
-from evenhand.judgments import Intake, Judgments, JudgmentStore
+from evenhand.judgments import Intake, Judgments
+from evenhand.store import JudgmentStore
 
-SOURCE = str(Path(judgments.__file__).parents[1])
+SOURCE = str(Path(stores.__file__).parents[1])
 
 
 @pytest.fixture
@@ -338,8 +339,8 @@ def test_a_damaged_file(store):
 
 def test_locked_for_too_long(store, monkeypatch):
     kept = fill(store)
-    assert judgments._PATIENCE == 30
-    monkeypatch.setattr(judgments, "_PATIENCE", 0.2)
+    assert stores._PATIENCE == 30
+    monkeypatch.setattr(stores, "_PATIENCE", 0.2)
     with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StudyError, match=r"locked for too long.*nothing of f.tsv") as caught:
@@ -352,7 +353,7 @@ def test_locked_for_too_long(store, monkeypatch):
 READ_ONLY = """
 import os, sys
 from evenhand.errors import StudyError
-from evenhand.judgments import JudgmentStore
+from evenhand.store import JudgmentStore
 if os.geteuid() == 0 and len(sys.argv) > 2:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 store = JudgmentStore.open(sys.argv[1])
@@ -403,7 +404,7 @@ def test_a_link_leads_to_the_store(store, tmp_path):
 FULL = """
 import resource, signal, sys
 from evenhand.errors import StudyError
-from evenhand.judgments import JudgmentStore
+from evenhand.store import JudgmentStore
 store = JudgmentStore.open(sys.argv[1])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
@@ -439,9 +440,7 @@ def test_a_file_that_cannot_grow(store, limit):
 
 def test_a_full_disk(store, monkeypatch):
     kept = fill(store)
-    monkeypatch.setattr(
-        judgments, "_SETTINGS", judgments._SETTINGS + "; PRAGMA max_page_count = 20"
-    )
+    monkeypatch.setattr(stores, "_SETTINGS", stores._SETTINGS + "; PRAGMA max_page_count = 20")
     n = 5_000
     with pytest.raises(StudyError, match=r"the disk is full .*nothing of f.tsv was") as caught:
         store.add(["2"] * n, [f"d{i}" for i in range(n)], [1] * n, "ann", source="f.tsv")
@@ -459,7 +458,7 @@ def test_an_interrupted_call_stores_nothing(store, monkeypatch):
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(judgments, "datetime", Interrupted)
+        patch.setattr(stores, "datetime", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.add(["1"], ["d9"], [1], "ann")
     assert rows(store) == kept
@@ -471,7 +470,7 @@ def test_an_interrupted_call_stores_nothing(store, monkeypatch):
 
 WRITE = """
 import sys
-from evenhand.judgments import JudgmentStore
+from evenhand.store import JudgmentStore
 store, name = JudgmentStore.open(sys.argv[1]), sys.argv[2]
 known = 0
 for batch in range(20):
@@ -517,7 +516,7 @@ def test_threads_share_a_store(store):
 CREATE = """
 import sys
 from evenhand.errors import StudyError
-from evenhand.judgments import JudgmentStore
+from evenhand.store import JudgmentStore
 try:
     print(JudgmentStore.create(sys.argv[1]).add([sys.argv[2]], ["a"], [1], "x").added)
 except StudyError:
@@ -535,7 +534,7 @@ def test_one_of_two_creators_wins(tmp_path):
 
 ACKNOWLEDGE = """
 import sys
-from evenhand.judgments import JudgmentStore
+from evenhand.store import JudgmentStore
 store = JudgmentStore.open(sys.argv[1])
 for batch in range(int(sys.argv[2]), 10**9):
     store.add([str(batch)] * 40, [f"d{i}" for i in range(40)], [batch] * 40, "ann")
@@ -582,7 +581,7 @@ def test_many_rows(store):
 
 
 def test_no_heavy_imports():
-    script = "import sys, evenhand.judgments; print({'jax', 'pandas'} & set(sys.modules))"
+    script = "import sys, evenhand.store; print({'jax', 'pandas'} & set(sys.modules))"
     assert finish(start(script)).strip() == "set()"
 
 
