@@ -184,7 +184,9 @@ def test_result():
     assert answer.render("json") == answer.to_json() + "\n"
     assert answer.render("csv").endswith("\n\nn\n1\n")
     assert answer.render("latex").count(r"\begin{tabular}") == 2
-    assert answer.render() == answer.render("table") == f"{answer}\n"
+    # A format prints the tables; the notes are for people.
+    assert answer.render() == answer.render("table")
+    assert str(answer) == answer.render() + "\none <note>\nanother"
     shown = str(answer)
     assert shown.index("Means") < shown.index("Counts") < shown.index("one <note>")
     assert shown.endswith("another")

@@ -182,8 +182,7 @@ def estimate(
         refused where a round was designed after looking.
     bounds
         Give intervals, without an estimate, for systems that the rounds do not cover wholly: from
-        nothing to
-        `top_utility` for what could not be drawn.
+        nothing to `top_utility` for what could not be drawn.
     top_utility
         Largest utility a pair can have; by default the measure's, where it knows it.
 

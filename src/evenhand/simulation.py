@@ -7,9 +7,8 @@ table of these alone.
 
 For each budget, design and sampler:
 
-- ``rmse``: root of the mean squared error of all pairwise differences (of the systems' values with
-one system),
-  over systems and replications, with its Monte Carlo standard error;
+- ``rmse``: root of the mean squared error of all pairwise differences (of the system's value, where
+  there is one), over systems and replications, with its Monte Carlo standard error;
 - ``bias_z``: largest |mean error| over its Monte Carlo standard error, over the systems;
 - ``accuracy``: share of pairs of truly different systems whose order is right;
 - ``tau``: mean Kendall tau-a between the estimated and the true order;
