@@ -8,7 +8,7 @@ from evenhand import errors
 from evenhand.errors import EvenhandError, FormatError
 
 
-@pytest.mark.parametrize("name", errors.__all__)
+@pytest.mark.parametrize("name", [name for name in errors.__all__ if name[0].isupper()])
 def test_every_error_is_a_value_error_of_ours(name):
     kind = getattr(errors, name)
     assert issubclass(kind, EvenhandError)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -73,19 +70,3 @@ def test_set_up_is_one_command_each():
         SETUP + ". && evenhand demo",
         SETUP + '-e ".[test]" && python -m pytest -n auto',
     ]
-
-
-def test_the_examples_run(tmp_path):
-    scripts = sorted((Path(__file__).resolve().parents[1] / "examples").glob("*.py"))
-    assert scripts
-    for script in scripts:
-        done = subprocess.run(
-            [sys.executable, str(script), "--fast"],
-            cwd=tmp_path,
-            env={**os.environ, "MPLBACKEND": "agg"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 0, (script.name, done.stderr)
-        assert done.stdout.strip(), script.name

@@ -44,6 +44,15 @@ LEVEL = click.option(
     "--level", type=float, default=0.95, show_default=True, help="Of the intervals."
 )
 SEED = click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the draw; recorded.")
+SEED_0 = click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+GOAL = click.option(
+    "--goal",
+    type=click.Choice(["absolute", "pair", "baseline", "rank"]),
+    default="rank",
+    show_default=True,
+    help="Each system alone, two against each other, all against --baseline, or all ranked.",
+)
+BASELINE = click.option("--baseline", metavar="SYSTEM", help="The system to compare with.")
 QUERIES = click.option(
     "--queries",
     type=click.Path(exists=True, dir_okay=False),
@@ -135,7 +144,7 @@ def main(debug: bool) -> None:
     "--out", type=click.Path(), default="evenhand-demo", show_default=True, help="Folder."
 )
 @click.option("--budget", type=int, default=400, show_default=True, help="Pairs to judge.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+@SEED_0
 @FORMAT
 def demo(out: str, budget: int, seed: int, form: str) -> None:
     """Run a complete study on made data with known truth."""
@@ -184,14 +193,8 @@ def evaluate(
 @STUDY
 @RUNS
 @MEASURE
-@click.option(
-    "--goal",
-    type=click.Choice(["absolute", "pair", "baseline", "rank"]),
-    default="rank",
-    show_default=True,
-    help="Each system alone, two against each other, all against --baseline, or all ranked.",
-)
-@click.option("--baseline", metavar="SYSTEM", help="The system to compare with.")
+@GOAL
+@BASELINE
 @click.option("--depth", type=int, help="Deepest rank to keep.  [default: the measure's cutoff]")
 @QUERIES
 @click.option(
@@ -319,22 +322,17 @@ def estimate(
     found = Study.open(study).estimate(level=level, bounds=bounds, combine=combine)
     _print(found.pairs if pairs else found, form)
     if plot is not None:
-        from evenhand.pictures import plot_estimate, save
+        from evenhand.pictures import plot_comparisons, plot_estimate, save
 
-        save(plot_estimate(found), plot)
+        save(plot_comparisons(found.pairs) if pairs else plot_estimate(found), plot)
 
 
 @main.command()
 @RUNS
 @click.option("--qrels", required=True, multiple=True, help="Complete judgments.")
 @MEASURE
-@click.option(
-    "--goal",
-    type=click.Choice(["absolute", "pair", "baseline", "rank"]),
-    default="rank",
-    show_default=True,
-)
-@click.option("--baseline", metavar="SYSTEM")
+@GOAL
+@BASELINE
 @click.option("--systems", type=Names(), help="Only these systems.")
 @click.option("--sample-systems", type=int, metavar="K", help="Only K systems, drawn by the seed.")
 @QUERIES
@@ -343,7 +341,7 @@ def estimate(
 @click.option("--samplers", type=Names(), default="distinct", show_default=True)
 @click.option("--floor", type=float, default=0.1, show_default=True)
 @click.option("--replications", type=int, default=1000, show_default=True)
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+@SEED_0
 @click.option(
     "--plot", type=click.Path(dir_okay=False), help="Also draw the errors into this file."
 )
@@ -386,7 +384,7 @@ def simulate(
 @click.argument("paths", nargs=-1, required=True, metavar="STUDY | RUN...")
 @click.option("-m", "--measure", help="Like P@10, DCG@100; a study has its own.")
 @click.option("--qrels", multiple=True, help="Complete judgments to take the utilities from.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+@SEED_0
 @NEGATIVE
 @ORDER
 @FORMAT
@@ -403,7 +401,6 @@ def certify(paths: tuple[str, ...], form: str, **options: Any) -> None:
 TRIALS = click.option("--trials", type=int, help="Replications of a number.  [default: 1000]")
 FAST = click.option("--fast", is_flag=True, help="100 trials, wider tolerances.")
 FIGURES = click.option("--figures", type=click.Path(file_okay=False), help="Also draw them there.")
-PAPER_SEED = click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 
 
 @main.group()
@@ -421,7 +418,7 @@ def _reproduced(result: Any, figures: str | None, form: str) -> None:
 
 @reproduce.command()
 @TRIALS
-@PAPER_SEED
+@SEED_0
 @FAST
 @FIGURES
 @FORMAT
@@ -439,7 +436,7 @@ def synth(figures: str | None, form: str, **options: Any) -> None:
 @click.option("--qrels", required=True, multiple=True, help="Their judgments.")
 @click.option("--systems", type=click.File(), help="Names of the systems to take, one a line.")
 @TRIALS
-@PAPER_SEED
+@SEED_0
 @FAST
 @FIGURES
 @FORMAT

@@ -19,13 +19,21 @@ from matplotlib.figure import Figure
 from evenhand.errors import EvenhandError
 
 if TYPE_CHECKING:
-    from evenhand.estimates import Estimate
+    from evenhand.estimates import Comparisons, Estimate
     from evenhand.evaluation import Evaluation
     from evenhand.pools import Pool
     from evenhand.sampling import Sample
     from evenhand.simulation import Simulation
 
-__all__ = ["figure", "plot_draws", "plot_estimate", "plot_evaluation", "plot_simulation", "save"]
+__all__ = [
+    "figure",
+    "plot_comparisons",
+    "plot_draws",
+    "plot_estimate",
+    "plot_evaluation",
+    "plot_simulation",
+    "save",
+]
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#666666"
 SERIES = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
@@ -137,6 +145,37 @@ def plot_estimate(
     ax.set_xlabel(f"{estimate.goal.target.measure}{', difference' if contrasts else ''}")
     ax.set_title(f"{estimate.n_judged:,} judged pairs", loc="left", fontsize="medium")
     ax.legend(frameon=False, fontsize="small", loc="lower right")
+    return ax
+
+
+def plot_comparisons(comparisons: Comparisons, *, ax: Axes | None = None) -> Axes:
+    """Every pair as a square: colour says by how many standard errors the row beats the column.
+
+    Systems stand in the order of their mean difference to the others, the best on top. A dot marks
+    a pair that is decided, all pairs taken together; a grey square one that is not covered.
+    """
+    k = len(comparisons.systems)
+    first, second = np.triu_indices(k, 1)
+    size = comparisons.std_error > 0
+    ratio = np.where(size, comparisons.value / np.where(size, comparisons.std_error, 1.0), 0.0)
+    table, decided = np.zeros((k, k)), np.zeros((k, k), bool)
+    table[first, second], table[second, first] = ratio, -ratio
+    decided[first, second] = decided[second, first] = comparisons.decided
+    order = np.argsort(-np.nan_to_num(table).mean(1), kind="stable")
+    table, decided = table[np.ix_(order, order)], decided[np.ix_(order, order)]
+    side = max(3.0, 1.2 + 0.22 * k)
+    ax = figure(height=side, width=side * 1.15)[1][0] if ax is None else ax
+    ax.set_facecolor("#DDDDDD")
+    image = ax.imshow(np.ma.masked_invalid(table), cmap="PuOr_r", vmin=-5, vmax=5)
+    row, column = np.nonzero(decided)
+    dot = {"markerfacecolor": "white", "markeredgecolor": "black", "markeredgewidth": 0.5}
+    ax.plot(column, row, linestyle="none", marker="o", markersize=2.5, **dot)
+    names = [comparisons.systems[j] for j in order]
+    ax.set_xticks(np.arange(k), labels=names, rotation=90, fontsize="small")
+    ax.set_yticks(np.arange(k), labels=names, fontsize="small")
+    bar = ax.get_figure(root=True).colorbar(image, ax=ax, shrink=0.8, extend="both")  # type: ignore[union-attr]
+    bar.set_label("row minus column, in standard errors", fontsize="small")
+    ax.set_title(f"dot: decided at {comparisons.level:.0%}, all pairs together", fontsize="medium")
     return ax
 
 

@@ -132,7 +132,7 @@ class Pool:
         if name not in self.systems:
             raise EvenhandError(
                 f"there is no system named {name!r}",
-                hint=f"the systems are {listed(self.systems)}",
+                hint=f"the systems are {listed(self.systems, most=8)}",
             )
         return self.systems.index(name)
 

@@ -20,6 +20,7 @@ room                holds
 `replication`       replicated draws in one compiled call
 `singles`           one system alone
 `printed`           the paper's numbers, and footnotes to them
+`rows`              a number, and a line of a figure
 `reproduction`      rows, curves and tables of a reproduction
 `tables`            Tables 2 to 4
 `comparisons`       Tables 5 to 7, Figures 1 to 3
@@ -33,7 +34,8 @@ from __future__ import annotations
 from evenhand.paper.cells import Cells, Question, questions
 from evenhand.paper.pooling import deep_pool, deep_pool_sd, shallow_pool
 from evenhand.paper.reproduce import reproduce_synth, reproduce_trec
-from evenhand.paper.reproduction import Curve, Reproduction, Row
+from evenhand.paper.reproduction import Reproduction
+from evenhand.paper.rows import Curve, Row
 from evenhand.paper.synthetic import Synth, opt, rev, shift, synth
 
 __all__ = [

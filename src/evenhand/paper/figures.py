@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from evenhand.paper.reproduction import Curve
+from evenhand.paper.rows import Curve
 from evenhand.pictures import BLUE, GREY, MARKERS, ORANGE
 
 __all__ = ["plot_curves"]

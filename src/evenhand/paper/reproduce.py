@@ -14,7 +14,8 @@ from evenhand.paper import printed
 from evenhand.paper.cells import Cells, Question, questions
 from evenhand.paper.comparisons import KINDS, curves, variance_rows
 from evenhand.paper.pooling import deep_pool_sd, shallow_pool
-from evenhand.paper.reproduction import Curve, Reproduction, Row
+from evenhand.paper.reproduction import Reproduction
+from evenhand.paper.rows import Curve, Row
 from evenhand.paper.singles import System, exact_sds
 from evenhand.paper.synthetic import (
     PRINTED_SYSTEMS,

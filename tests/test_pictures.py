@@ -1,0 +1,114 @@
+"""Pictures: what is drawn is what the result says, and the axes are given back."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+import evenhand as eh
+from evenhand import pictures
+from evenhand.demo import make_collection
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pictures")
+    make_collection(folder, seed=2, n_queries=8, n_documents=60)
+    runs, qrels = eh.read_runs(folder / "runs"), eh.read_qrels(folder / "qrels.txt")
+    pool = eh.pool(runs, depth=10)
+    target = eh.target(pool, "DCG@10")
+    goal = eh.rank(target)
+    sample = eh.draw(jax.random.key(0), eh.design(goal, eh.rank_utility(pool)), 120)
+    answer = eh.estimate(goal, [eh.judge(target, sample, qrels)])
+    complete = eh.evaluate(runs, qrels, "DCG@10")
+    return SimpleNamespace(pool=pool, sample=sample, answer=answer, complete=complete)
+
+
+def test_intervals_are_where_the_estimate_has_them(world):
+    answer = world.answer
+    ax = pictures.plot_estimate(answer, truth=answer.contrast)
+    (bars,) = ax.containers
+    order = [answer.goal.names.index(label.get_text()) for label in ax.get_yticklabels()]
+    points = dict(zip(bars.lines[0].get_ydata(), bars.lines[0].get_xdata(), strict=True))
+    assert sorted(points.values()) == pytest.approx(sorted(answer.contrast))
+    (segments,) = bars.lines[2]
+    ends = {s[0, 1]: (s[0, 0], s[1, 0]) for s in segments.get_segments()}
+    for place, j in zip(ax.get_yticks(), order, strict=True):
+        assert points[place] == answer.contrast[j]
+        assert ends[place] == pytest.approx((answer.contrast_low[j], answer.contrast_high[j]))
+    # The best is on top.
+    assert points[len(order) - 1] == answer.contrast.max()
+    assert ax.get_xlabel() == "DCG@10, difference"
+
+
+def test_systems_instead_of_contrasts(world):
+    ax = pictures.plot_estimate(world.answer, contrasts=False)
+    assert {label.get_text() for label in ax.get_yticklabels()} == set(world.pool.systems)
+    assert ax.get_xlabel() == "DCG@10"
+
+
+def test_a_system_without_an_estimate_has_a_row_and_no_point(world):
+    answer = world.answer
+    unknown = np.where(np.arange(len(answer.value)) == 2, np.nan, answer.value)
+    holes = SimpleNamespace(
+        goal=answer.goal, level=0.95, n_judged=120, value=unknown, low=unknown, high=unknown
+    )
+    ax = pictures.plot_estimate(holes, contrasts=False)
+    (bars,) = ax.containers
+    assert len(bars.lines[0].get_xdata()) == len(unknown) - 1
+    assert len(ax.get_yticks()) == len(unknown)
+
+
+def test_comparisons_are_antisymmetric_and_dots_mark_what_is_decided(world):
+    pairs = world.answer.pairs
+    ax = pictures.plot_comparisons(pairs)
+    (image,) = ax.images
+    table = np.asarray(image.get_array())
+    np.testing.assert_array_equal(table, -table.T)
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    x, y = pairs.names[0].split(" - ")
+    assert table[names.index(x), names.index(y)] == pytest.approx(
+        pairs.value[0] / pairs.std_error[0]
+    )
+    dots = ax.lines[0].get_xydata()
+    assert len(dots) == 2 * pairs.decided.sum()
+
+
+def test_draws_by_rank_count_every_drawn_pair(world):
+    ax = pictures.plot_draws(world.sample, world.pool)
+    assert sum(int(text.get_text().replace(",", "")) for text in ax.texts) == 120
+
+
+def test_evaluation_and_simulation(world):
+    ax = pictures.plot_evaluation(world.complete)
+    assert list(ax.lines[0].get_xdata()) == sorted(world.complete.value[0])
+    rows = tuple(
+        {"budget": b, "design": d, "sampler": "iid", "rmse": 1 / b}
+        for d in ("flat", "rank")
+        for b in (100, 200)
+    )
+    ax = pictures.plot_simulation(SimpleNamespace(rows=rows, measure="DCG@10", goal="rank"))
+    assert [line.get_label() for line in ax.lines] == ["flat", "rank"]
+    np.testing.assert_allclose(ax.lines[0].get_xydata(), [[100, 0.01], [200, 0.005]])
+
+
+def test_axes_of_the_callers_own_are_used(world):
+    _, (left, right) = pictures.figure(2)
+    assert pictures.plot_estimate(world.answer, ax=left) is left
+    assert pictures.plot_draws(world.sample, world.pool, ax=right) is right
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_files_are_written(world, tmp_path, ending):
+    path = pictures.save(pictures.plot_estimate(world.answer), tmp_path / f"a.{ending}")
+    assert path.stat().st_size > 1000
+
+
+def test_a_file_that_cannot_be_written_says_so(world, tmp_path):
+    ax = pictures.plot_estimate(world.answer)
+    for name in ("a.none", "no folder/a.png"):
+        with pytest.raises(eh.EvenhandError, match="cannot write the picture"):
+            pictures.save(ax, tmp_path / name)
