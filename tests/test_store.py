@@ -355,6 +355,7 @@ import os, sys
 from evenhand.errors import StudyError
 from evenhand.store import JudgmentStore
 if os.geteuid() == 0 and len(sys.argv) > 2:
+    import urllib.parse  # what the library path may need while it can still be read
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 store = JudgmentStore.open(sys.argv[1])
 print(len(store.read()), len(store.history()), store.count())

@@ -20,7 +20,7 @@ __all__ = ["Part", "read"]
 _ROLES = {"qid": "query", "docid": "document", "tag": "system"}  # of fields; others keep their name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Part:
     """One source's rows, in its own order.
 

@@ -210,7 +210,7 @@ def read_runs(
         return _assemble(parts, blocks, systems, notes, pool.map)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Block:
     """One system's rows of a part: all of them where `rows` is None."""
 

@@ -14,7 +14,7 @@ from evenhand.errors import FormatError
 __all__ = ["Source", "expand", "is_values"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Source:
     """One file or one table.
 
