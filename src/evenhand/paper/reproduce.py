@@ -231,26 +231,33 @@ def _trec_rows(
 def _trec_variances(cells: Cells, group: str, n_queries: int) -> list[Row]:
     """Tables 5 to 7 on one set of systems, in the readings that `printed.NOTES` tells of."""
     lacking = replace(cells, guess=np.where(cells.weight > 0, cells.guess, MISSING))
-    paper, everyone = printed.VARIANCES["TREC"], len(cells.systems)
+    paper, mixed = printed.VARIANCES["TREC"], {"mix_baseline": True}
+    at_once = {"window": len(cells.systems)}
     zero, ranked = f"{group}, absent 0", f"{group}, absent 101"
     versions = [
+        ("pair", cells, zero, {}, "f"),
         ("pair", lacking, ranked, {}, "f"),
-        ("pair", cells, zero, {}, ""),
+        ("pair", lacking, f"{ranked}, transposed", {}, "i"),
         ("baseline", cells, zero, {}, "g"),
-        ("baseline", cells, f"{zero}, baseline mixed in", {"mix_baseline": True}, ""),
-        ("baseline", lacking, f"{ranked}, baseline mixed in", {"mix_baseline": True}, ""),
-        ("rank", cells, f"{zero}, all at once", {"window": everyone}, "h"),
-        ("rank", lacking, f"{ranked}, all at once", {"window": everyone}, ""),
-        ("rank", cells, f"{zero}, fives", {}, ""),
-        ("rank", lacking, f"{ranked}, fives", {}, ""),
+        ("baseline", cells, f"{zero}, baseline mixed in", mixed, "g"),
+        ("baseline", lacking, f"{ranked}, baseline mixed in", mixed, "g"),
+        ("rank", cells, f"{zero}, all at once", at_once, "h"),
+        ("rank", lacking, f"{ranked}, all at once", at_once, "h"),
+        ("rank", cells, f"{zero}, fives", {}, "h"),
+        ("rank", lacking, f"{ranked}, fives", {}, "h"),
     ]
     rows = []
     for kind, members, system, options, mark in versions:
-        asked = questions(members, kind, **options)
-        # Ranking all at once depends on how many there are, and the paper has 20.
-        comparable = mark and (kind != "rank" or everyone == 20)
-        fitting = paper[kind] if comparable else None
-        rows += variance_rows(asked, n_queries, paper=fitting, system=system, mark=mark)
+        naive, q_star, naive_known, q_star_known = paper[kind]
+        if mark == "i":
+            q_star, naive_known = naive_known, q_star
+        rows += variance_rows(
+            questions(members, kind, **options),
+            n_queries,
+            paper=(naive, q_star, naive_known, q_star_known),
+            system=system,
+            mark=mark,
+        )
     return rows
 
 
