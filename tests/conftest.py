@@ -71,7 +71,7 @@ def _sampler(name: str, cells: int, n: int):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(jax.random, "uniform", supplied)
             patch.setattr(sampling, "shuffle", lambda key, n: permutation)
-            return sampling.SAMPLERS[name].draw(jax.random.key(0), expected, n, order)
+            return sampling.SAMPLERS[name].draw(jax.random.key(0), expected, n, order, None)
 
     many = jax.jit(jax.vmap(run, (0, None, None, None)), compiler_options=QUICK)
     padded = 1 << max(1, (cells - 1).bit_length())

@@ -16,11 +16,12 @@ import scipy.stats
 from evenhand import targets
 from evenhand.designs import DESIGNS, design
 from evenhand.errors import EvenhandError, MissingJudgments, SupportError
-from evenhand.estimators import Round, estimate, judge, planned_weights, terms
+from evenhand.estimators import Round, estimate, judge, terms
 from evenhand.intervals import simultaneous, student, welch
 from evenhand.pools import pool
 from evenhand.precision import in_float64
 from evenhand.sampling import SAMPLERS, Sample, draw, slice_order
+from evenhand.stages import planned_weights
 from evenhand.targets import GOALS
 from evenhand.trec import read_qrels, read_runs
 from evenhand.utilities import Moments, flat, rank_utility, score_utility
@@ -453,7 +454,7 @@ def test_hajek_variance_is_close_for_distinct(line_target):
         expected = sampler.expected(q, 25)
 
         def one(key):
-            draws = sampler.draw(key, expected, 25, np.arange(0))
+            draws = sampler.draw(key, expected, 25, np.arange(0), None)
             z = terms(a[draws], u[draws], expected[draws])
             return z.sum(), sampler.covariance(z, expected[draws])[0][0, 0]
 

@@ -182,7 +182,7 @@ def test_cells_without_mass_are_never_drawn(monkeypatch, place):
     with jax.enable_x64(True):
         for law in SAMPLERS.values():
             if law.repeats:
-                run = supplied(lambda k, e, law=law: law.draw(k, e, n, cells), monkeypatch)
+                run = supplied(lambda k, e, law=law: law.draw(k, e, n, cells, None), monkeypatch)
                 drawn = np.asarray(run(uniforms, n * share))
                 assert ((drawn >= 0) & (drawn < len(mass))).all()
                 assert (mass[drawn] > 0).all()
@@ -350,7 +350,7 @@ def test_real_draws_fit_the_proposal(fifty, expected_counts, sampler):
     assert n * q.min() > 5
     with jax.enable_x64(True):
         expected = law.expected(q, 1)
-        one = jax.jit(jax.vmap(lambda key: law.draw(key, expected, 1, jnp.arange(len(q)))[0]))
+        one = jax.jit(jax.vmap(lambda key: law.draw(key, expected, 1, jnp.arange(len(q)), None)[0]))
         drawn = np.asarray(one(jax.random.split(jax.random.key(11), n)))
     counts = np.bincount(drawn, minlength=len(q))
     assert scipy.stats.chisquare(counts, n * q).statistic < limit
@@ -369,7 +369,7 @@ def test_real_counts_have_their_expectation(fifty, expected_counts, sampler):
     order = slice_order(fifty.goal)
     with jax.enable_x64(True):
         many = jax.jit(
-            jax.vmap(lambda key: law.draw(key, jnp.asarray(expected), n, jnp.asarray(order)))
+            jax.vmap(lambda key: law.draw(key, jnp.asarray(expected), n, jnp.asarray(order), None))
         )
         drawn = np.asarray(many(jax.random.split(jax.random.key(12), rounds)))
     if not law.repeats:
@@ -402,8 +402,8 @@ def test_samplers_work_under_vmap(fifty, sampler):
     with jax.enable_x64(True):
         expected = law.expected(jnp.asarray(fifty.q), 6)
         keys = jax.random.split(jax.random.key(0), 4)
-        together = np.asarray(jax.vmap(lambda key: law.draw(key, expected, 6, order))(keys))
-        alone = [np.asarray(law.draw(key, expected, 6, order)) for key in keys]
+        together = np.asarray(jax.vmap(lambda key: law.draw(key, expected, 6, order, None))(keys))
+        alone = [np.asarray(law.draw(key, expected, 6, order, None)) for key in keys]
     np.testing.assert_array_equal(together, alone)
 
 

@@ -58,6 +58,13 @@ QUERIES = click.option(
     type=click.Path(exists=True, dir_okay=False),
     help="File of the study's queries: one id a line, 'qid text', or qrels.",
 )
+METHOD = click.option(
+    "--method",
+    type=click.Choice(["laplace", "svi", "nuts"]),
+    default="laplace",
+    show_default=True,
+    help="How a model that learns is fitted.",
+)
 RUNS = click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 STUDY = click.argument("study", type=click.Path(), metavar="STUDY")
 
@@ -240,9 +247,17 @@ def add(study: str, runs: tuple[str, ...], order: str) -> None:
     "--utility",
     default="rank",
     show_default=True,
-    metavar="rank|flat|score|FILE",
+    metavar="rank|flat|score|learned|FILE",
     help="What judgments are expected to say; FILE holds lines of qid, docid, value.",
 )
+@click.option(
+    "--signals",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="What else is known of pairs (qid, docid, value), for models to learn from; repeatable.",
+)
+@METHOD
 @click.option(
     "--design",
     "kind",
@@ -303,6 +318,14 @@ def judge(study: str, files: tuple[str, ...], negative: str, revise: bool, form:
     help="Weights of rounds; the balance heuristic only where it is unbiased.",
 )
 @click.option(
+    "--estimator",
+    type=click.Choice(["auto", "importance", "difference", "cross-fitted"]),
+    default="auto",
+    show_default=True,
+    help="With or without predictions that learn from the judgments; all are unbiased.",
+)
+@METHOD
+@click.option(
     "--plot", type=click.Path(dir_okay=False), help="Also draw the intervals into this file."
 )
 @FORMAT
@@ -312,14 +335,14 @@ def estimate(
     question: str,
     bounds: bool,
     pairs: bool,
-    combine: str,
     plot: str | None,
     form: str,
+    **options: Any,
 ) -> None:
     """Estimate systems and contrasts with intervals."""
     from evenhand.study import Study
 
-    found = Study.open(study).estimate(level=level, bounds=bounds, combine=combine)
+    found = Study.open(study).estimate(level=level, bounds=bounds, **options)
     _print(found.pairs if pairs else found, form)
     if plot is not None:
         from evenhand.pictures import plot_comparisons, plot_estimate, save

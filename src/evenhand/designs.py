@@ -273,7 +273,16 @@ DESIGNS: dict[str, Callable[[Goal, Utility], tuple[jax.Array, Gap | None]]] = {
 
 
 @in_float64
-def design(goal: Goal, utility: Utility, *, kind: str = "optimal", floor: float = 0.1) -> Design:
+def design(
+    goal: Goal,
+    utility: Utility,
+    *,
+    kind: str = "optimal",
+    floor: float = 0.1,
+    known: np.ndarray | None = None,
+    guard: Utility | None = None,
+    guard_share: float = 0.2,
+) -> Design:
     """Make the proposal for a goal.
 
     Parameters
@@ -287,6 +296,12 @@ def design(goal: Goal, utility: Utility, *, kind: str = "optimal", floor: float 
     floor
         eps in [0, 1]: share of q0, which is proportional to the systems' summed weights. 0.1 costs
         0.4 % in width, 0.2 costs 1.6 % on real collections; 0 supports only the goal itself.
+    known
+        Cells whose judgment is known and that are left out, so that nothing is paid for twice:
+        bool, shape (cells,). The estimate must then count them exactly (`Round.known`).
+    guard, guard_share
+        A second utility, of which the proposal has this share (before the floor): however wrong the
+        first is, the variance is at most 1 / guard_share times that of the guard alone.
 
     Returns
     -------
@@ -297,7 +312,8 @@ def design(goal: Goal, utility: Utility, *, kind: str = "optimal", floor: float 
     SupportError
         If a pair that matters to the goal could never be drawn.
     EvenhandError
-        If `kind` is unknown, `floor` is not in [0, 1], or the utility is not of this pool.
+        If `kind` is unknown, `floor` is not in [0, 1], the utility is not of this pool, or nothing
+        is left to draw.
     """
     if kind not in DESIGNS:
         raise EvenhandError(f"unknown design {kind!r}", hint=f"known are {', '.join(DESIGNS)}")
@@ -308,16 +324,25 @@ def design(goal: Goal, utility: Utility, *, kind: str = "optimal", floor: float 
             f"the utility has {np.size(utility.second_moment):,} cells, "
             f"the pool {len(goal.target.pool):,}"
         )
+    free = np.ones(len(goal.target.pool)) if known is None else np.where(known, 0.0, 1.0)
+    if not free.any():
+        raise EvenhandError("every pair is judged: there is nothing left to draw")
     q, gap = DESIGNS[kind](goal, utility)
+    q = _normalised(q * free)
+    if guard is not None:
+        second, _ = DESIGNS[kind](goal, guard)
+        q = mixture(q, _normalised(second * free), guard_share)
     if floor == 0 and not q.any():
         raise EvenhandError(
             "all systems return the same rankings: every difference is exactly 0, "
             "there is nothing to judge"
+            if known is None
+            else "every pair that matters to the goal is judged: there is nothing left to draw"
         )
-    q0 = _normalised(jnp.asarray(goal.target.mean_weight()))
+    q0 = _normalised(jnp.asarray(goal.target.mean_weight() * free))
     q = np.asarray(mixture(q, q0, floor))
     if floor == 0:
-        lost = int(np.count_nonzero((q == 0) & (goal.norms() > 0)))
+        lost = int(np.count_nonzero((q == 0) & (free > 0) & (goal.norms() > 0)))
         if lost:
             raise SupportError(
                 f"the utility {utility.name!r} is 0 for {lost:,} pairs that matter to the goal: "

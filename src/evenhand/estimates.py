@@ -109,6 +109,8 @@ class Estimate(Result):
         By system, the part of its value that lies in those cells; shape (systems,).
     weights
         omega of each stage, equation (2).
+    estimator
+        ``importance``, ``difference`` or ``cross-fitted``: see `evenhand.estimators`.
     n_rounds, n_draws, n_judged
         Rounds used, draws in them, and distinct pairs judged.
     ess
@@ -136,6 +138,7 @@ class Estimate(Result):
     reached: np.ndarray
     reached_value: np.ndarray
     weights: np.ndarray
+    estimator: str
     n_rounds: int
     n_draws: int
     n_judged: int
@@ -161,7 +164,7 @@ class Estimate(Result):
     def notes_shown(self) -> tuple[str, ...]:
         """Diagnostics and notes."""
         return (
-            f"effective sample size {self.ess:.1f}, "
+            f"{self.estimator} estimates; effective sample size {self.ess:.1f}, "
             f"largest share of one draw {self.max_weight_share:.3f}",
             *self.notes,
         )
@@ -196,6 +199,7 @@ class Estimate(Result):
             "n_rounds": self.n_rounds,
             "n_draws": self.n_draws,
             "n_judged": self.n_judged,
+            "estimator": self.estimator,
             "systems": rows(self._systems()),
             "contrasts": rows(self._contrasts()),
             "diagnostics": {"ess": self.ess, "max_weight_share": self.max_weight_share},

@@ -26,15 +26,28 @@ weights.
 Which case a round belongs to is read from its record, `Round.depends_on`. Pairs that only later
 systems return are shared, in the same proportions, among the rounds since these arrived.
 
+**Control variate.** With m_c a prediction of the utility (`evenhand.stages.Control`),
+
+    D^_t = sum_c a_c m_c + sum_i a_{c_i} (r_i - m_{c_i}) / E_{c_i}                           (3)
+
+is exactly unbiased for every m that was fixed before the draws that it corrects: a poor m costs
+width, never validity. It is the *difference* estimator where m comes from earlier rounds, and the
+*cross-fitted* one where m for each fold of cells comes from the round's other folds as well. Cells
+that were known when a round was drawn have E = 0 there and m_c = r_c: they add their exact share.
+
 **Variance.** Given the past, rounds are uncorrelated (martingale differences):
 
-    Cov^ = sum_t omega_t^2 Cov^_t,        Cov^_t from the sampler                            (3)
+    Cov^ = sum_t omega_t^2 Cov^_t,        Cov^_t from the sampler                            (4)
+
+References
+----------
+Cassel, Sarndal and Wretman 1976 for the difference estimator; Chernozhukov et al. 2018 for
+cross-fitting.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import jax
@@ -46,11 +59,19 @@ from evenhand.errors import EvenhandError, MissingJudgments, SupportError, liste
 from evenhand.estimates import Estimate, uncovered_contrasts
 from evenhand.precision import in_float64
 from evenhand.sampling import SAMPLERS, Sample
+from evenhand.stages import (
+    Control,
+    Round,
+    check_control,
+    planned_weights,
+    stages,
+    weights_by_cell,
+)
 from evenhand.targets import Goal, Target, contrasts
 from evenhand.trec import Qrels
 from evenhand.utilities import mean_utility
 
-__all__ = ["Round", "estimate", "judge", "planned_weights", "terms"]
+__all__ = ["Round", "estimate", "judge", "terms"]
 
 
 def terms(
@@ -68,56 +89,6 @@ def terms(
         E at the draws, shape (n,).
     """
     return jnp.asarray(values) * (jnp.asarray(utility) / jnp.asarray(expected))[:, None]
-
-
-def planned_weights(planned: np.ndarray) -> np.ndarray:
-    """omega_t proportional to (planned n_t) sqrt(t), summing to 1: shape (rounds,)."""
-    planned = np.asarray(planned, np.float64)
-    raw = planned * np.sqrt(np.arange(1, len(planned) + 1))
-    return raw / raw.sum()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Round:
-    """What a round drew and what its judgments said.
-
-    Attributes
-    ----------
-    sample
-        The draws.
-    utility
-        Judged utility of each draw, shape (n,); NaN where the pair is not judged yet.
-    depends_on
-        Names of the rounds whose judgments the design could have looked at; empty if it was fixed
-        before the first judgment.
-    name
-        The name by which later rounds refer to it.
-    n_cells
-        Cells of the pool when it was drawn, where systems arrived later; None for all.
-    """
-
-    sample: Sample
-    utility: np.ndarray
-    depends_on: tuple[str, ...] = ()
-    name: str = ""
-    n_cells: int | None = None
-
-
-def _stages(rounds: Sequence[Round], combine: str) -> list[list[Round]]:
-    """Rounds that were fixed before the first judgment together, the others each alone."""
-    later = [r for r in rounds if r.depends_on]
-    if combine == "balance" and later:
-        names = ", ".join(r.name or f"round {rounds.index(r) + 1}" for r in later)
-        raise SupportError(
-            f"the balance heuristic is biased for rounds that were designed after looking: {names}",
-            hint="combine='planned' weights rounds by the plan, which is exactly unbiased",
-        )
-    if combine not in ("planned", "balance"):
-        raise EvenhandError(
-            f"unknown way to combine rounds {combine!r}", hint="'planned' or 'balance'"
-        )
-    together = [r for r in rounds if not r.depends_on]
-    return ([together] if together else []) + [[r] for r in later]
 
 
 def _check(goal: Goal, rounds: Sequence[Round]) -> None:
@@ -142,14 +113,14 @@ def _check(goal: Goal, rounds: Sequence[Round]) -> None:
             )
 
 
-@partial(jax.jit, static_argnames=("sampler",))
-def _one_round(weights, matrix, utility, stage_expected, own_expected, *, sampler):
+@partial(jax.jit, static_argnames=("sampler", "folds"))
+def _one_round(weights, matrix, residual, stage_expected, own_expected, fold, *, sampler, folds):
     """Sums and covariances of one round's terms, for systems and contrasts."""
     law = SAMPLERS[sampler]
-    z_system = terms(weights, utility, stage_expected)
-    z_contrast = terms(contrasts(weights, matrix), utility, stage_expected)
-    cov_system, degrees = law.covariance(z_system, own_expected)
-    cov_contrast, _ = law.covariance(z_contrast, own_expected)
+    z_system = terms(weights, residual, stage_expected)
+    z_contrast = terms(contrasts(weights, matrix), residual, stage_expected)
+    cov_system, degrees = law.covariance(z_system, own_expected, fold, folds)
+    cov_contrast, _ = law.covariance(z_contrast, own_expected, fold, folds)
     return z_system.sum(0), z_contrast.sum(0), cov_system, cov_contrast, degrees
 
 
@@ -161,6 +132,7 @@ def estimate(
     level: float = 0.95,
     planned: Sequence[float] | None = None,
     combine: str = "planned",
+    controls: Sequence[Control | None] | None = None,
     bounds: bool = False,
     top_utility: float | None = None,
 ) -> Estimate:
@@ -180,6 +152,9 @@ def estimate(
     combine
         ``"planned"``, equation (2), or ``"balance"``: the balance heuristic over all rounds,
         refused where a round was designed after looking.
+    controls
+        A control variate for each stage, equation (3), or None where there is none: of
+        `evenhand.controls.cross_fit`.
     bounds
         Give intervals, without an estimate, for systems that the rounds do not cover wholly: from
         nothing to `top_utility` for what could not be drawn.
@@ -195,38 +170,51 @@ def estimate(
     MissingJudgments
         If a drawn pair is not judged.
     SupportError
-        If the balance heuristic is asked for where it is biased, or bounds where utilities are
-        unbounded.
+        If the balance heuristic or a control variate is asked for where it is biased, or bounds
+        where utilities are unbounded.
     """
     intervals.check_level(level)
     _check(goal, rounds)
-    stages = _stages(rounds, combine)
-    if planned is not None and len(planned) < len(stages):
-        raise EvenhandError(f"the plan names {len(planned)} stages, there are {len(stages)}")
+    numbers = stages(rounds, combine)
+    for what, given in (("plan", planned), ("control variates", controls)):
+        if given is not None and len(given) < len(numbers):
+            raise EvenhandError(f"the {what} name {len(given)} stages, there are {len(numbers)}")
     omega = planned_weights(
-        np.ones(len(stages)) if planned is None else np.asarray(planned[: len(stages)])
+        np.ones(len(numbers)) if planned is None else np.asarray(planned[: len(numbers)])
     )
-    by_cell = _weights_by_cell(omega, stages, len(goal.target.pool))
+    together = [[rounds[i] for i in stage] for stage in numbers]
+    by_cell = weights_by_cell(omega, together, len(goal.target.pool))
+    means = _means(numbers, rounds, controls)
     target, k, m = goal.target, len(goal.target.systems), len(goal.names)
     value, contrast = np.zeros(k), np.zeros(m)
     covariance, contrast_covariance = np.zeros((k, k)), np.zeros((m, m))
     variances, contrast_variances, degrees, shares = [], [], [], []
+    judged = np.zeros(k)
     reached = (by_cell > 0).sum(0) > 0
-    for weight, stage in zip(by_cell, stages, strict=True):
+    for weight, stage, mean in zip(by_cell, together, means, strict=True):
         expected = sum((r.sample.expected for r in stage), np.zeros(len(target.pool)))
-        reached = reached & ((expected > 0) | (weight == 0))
+        known = [np.isfinite(r.known) for r in stage if r.known is not None]
+        possible = (expected > 0) | np.any(known, axis=0)
+        reached = reached & (possible | (weight == 0))
+        if mean is not None:
+            predicted = target.values(np.where(possible, weight * mean, 0.0))
+            value += predicted
+            contrast += np.asarray(contrasts(predicted, goal.matrix))
         for one in stage:
             draws = one.sample.draws
             weights = target.weights(draws)
+            residual = one.utility if mean is None else one.utility - mean[draws]
             system, contrasted, cov, contrast_cov, freedom = map(
                 np.asarray,
                 _one_round(
                     weights,
                     goal.matrix,
-                    one.utility * weight[draws],
+                    residual * weight[draws],
                     expected[draws],
                     one.sample.expected[draws],
+                    one.sample.fold_at(draws),
                     sampler=one.sample.sampler,
+                    folds=one.sample.n_folds,
                 ),
             )
             value += system
@@ -238,6 +226,7 @@ def estimate(
             degrees.append(float(freedom))
             size = np.sqrt(np.asarray(contrasts(weights, goal.matrix)) ** 2 @ goal.importance)
             shares.append(weight[draws] * size / expected[draws])
+            judged += np.abs(one.utility) @ weights
     freedom = intervals.welch(np.array(variances), np.array(degrees))
     contrast_freedom = intervals.welch(np.array(contrast_variances), np.array(degrees))
     std_error = np.sqrt(np.diag(covariance))
@@ -280,11 +269,11 @@ def estimate(
             np.where(lost, np.nan, x)
             for x in (contrast, contrast_std_error, contrast_low, contrast_high)
         )
-    silent = [target.systems[j] for j in np.flatnonzero((reached_value == 0) & (total > 0))]
+    silent = [target.systems[j] for j in np.flatnonzero((judged == 0) & (total > 0))]
     if silent:
         notes.append(
-            f"no judged pair of {listed(silent)} has any utility: an estimate of 0 and its "
-            "interval say nothing yet"
+            f"no judged pair of {listed(silent)} has any utility: its estimate and interval say "
+            "nothing yet"
         )
     share = np.concatenate(shares)
     total_share = share.sum()
@@ -306,6 +295,7 @@ def estimate(
         reached=reached,
         reached_value=reached_value,
         weights=omega,
+        estimator=_named(controls),
         n_rounds=len(rounds),
         n_draws=sum(len(one.sample) for one in rounds),
         n_judged=len(np.unique(np.concatenate([one.sample.draws for one in rounds]))),
@@ -315,19 +305,31 @@ def estimate(
     )
 
 
-def _weights_by_cell(omega: np.ndarray, stages: list[list[Round]], n_cells: int) -> np.ndarray:
-    """Weight of each stage at each cell, shape (stages, cells): equation (2) cell by cell.
+def _named(controls: Sequence[Control | None] | None) -> str:
+    """What the estimator is called."""
+    used = [control for control in controls or () if control is not None]
+    if any(control.crossed for control in used):
+        return "cross-fitted"
+    return "difference" if used else "importance"
 
-    A cell that joined the pool later is shared only among the stages since then. Which these are
-    depends on when systems arrived, never on what was judged, so each weight is still fixed in
-    advance.
-    """
-    raw = np.repeat(omega[:, None], n_cells, axis=1)
-    for row, stage in zip(raw, stages, strict=True):
-        known = max(n_cells if r.n_cells is None else r.n_cells for r in stage)
-        row[known:] = 0.0
-    total = raw.sum(0)
-    return raw / np.where(total > 0, total, 1.0)
+
+def _means(
+    numbers: list[list[int]],
+    rounds: Sequence[Round],
+    controls: Sequence[Control | None] | None,
+) -> list[np.ndarray | None]:
+    """m_c of each stage, with what was known put in; None where there is neither."""
+    means: list[np.ndarray | None] = []
+    for stage, control in zip(numbers, controls or [None] * len(numbers), strict=False):
+        if control is not None:
+            check_control(control, stage, rounds)
+        mean = None if control is None else control.mean
+        for one in (rounds[i] for i in stage):
+            if one.known is not None:
+                mean = np.zeros(len(one.known)) if mean is None else mean
+                mean = np.where(np.isfinite(one.known), one.known, mean)
+        means.append(mean)
+    return means
 
 
 def _whole(goal: Goal, reached: np.ndarray) -> np.ndarray:

@@ -77,6 +77,29 @@ class Pool:
         """The cell of each entry; int64, shape (entries,)."""
         return np.repeat(np.arange(len(self)), np.diff(self.start))
 
+    def dense(self, by_entry: np.ndarray, cells: np.ndarray) -> np.ndarray:
+        """Values by entry as a table, 0 where a system does not return a cell.
+
+        Parameters
+        ----------
+        by_entry
+            Shape (entries,).
+        cells
+            The rows wanted.
+
+        Returns
+        -------
+        numpy.ndarray
+            float64, shape (cells given, systems).
+        """
+        first, last = self.start[cells], self.start[np.asarray(cells) + 1]
+        length = last - first
+        row = np.repeat(np.arange(len(cells)), length)
+        entry = np.arange(length.sum()) + np.repeat(first - (np.cumsum(length) - length), length)
+        table = np.zeros((len(cells), len(self.systems)))
+        table[row, self.system[entry]] = by_entry[entry]
+        return table
+
     def names(self, cells: np.ndarray) -> tuple[list[str], list[str]]:
         """Query ids and document ids of the given cells."""
         return (

@@ -7,6 +7,11 @@
         design.parquet   cell, q and expected count of every pair that could have been drawn
         draws.parquet    cell, query, document and expected count of each draw, in order
         to_judge.tsv     qid docid grade: distinct pairs without a judgment yet, grade left empty
+        known.parquet    cells whose judgment was known, and that could therefore not be drawn
+        signals.parquet  cell and value of each signal that was given
+        posterior.nc     what a learned design learned from, for ArviZ
+
+The last three are there only where there is something to tell.
 
 The folder is written under another name, flushed to disk, and renamed: a process that is killed
 leaves no half round, and of two that draw at once one is told to try again.
@@ -23,7 +28,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,10 +39,11 @@ import pyarrow.parquet as pq
 
 from evenhand.errors import StudyError
 from evenhand.pools import Pool
-from evenhand.sampling import Sample
+from evenhand.sampling import Sample, fold_of
 
 __all__ = [
     "Record",
+    "Stored",
     "appearing",
     "fingerprint",
     "load",
@@ -78,6 +84,12 @@ class Record:
         Fingerprint of these cells.
     gap
         Relative duality gap of a minimax design, else None.
+    folds
+        Number of folds of cells, each drawn by itself; 1 for none.
+    known
+        Number of cells left out since their judgment was known.
+    signals
+        Names of the signals that were given.
     """
 
     name: str
@@ -92,6 +104,9 @@ class Record:
     cells: int
     pool: str
     gap: float | None
+    folds: int = 1
+    known: int = 0
+    signals: tuple[str, ...] = ()
 
 
 def fingerprint(pool: Pool, cells: int | None = None) -> str:
@@ -197,26 +212,77 @@ def write_whole(path: Path, table: pa.Table, taken: str) -> None:
         work.unlink(missing_ok=True)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Stored:
+    """A round as it lies on disk.
+
+    Attributes
+    ----------
+    record
+        How it was made.
+    sample
+        Its draws.
+    known
+        Cells that were left out since their judgment was known; int64.
+    signals
+        Each signal that was given, by name; NaN where it has no value, shape (cells,).
+    """
+
+    record: Record
+    sample: Sample
+    known: np.ndarray
+    signals: dict[str, np.ndarray]
+
+
 def save(
-    study: Path, record: Record, sample: Sample, q: np.ndarray, pool: Pool, todo: np.ndarray
+    study: Path,
+    stored: Stored,
+    q: np.ndarray,
+    pool: Pool,
+    todo: np.ndarray,
+    posterior: Callable[[Path], object] | None = None,
 ) -> Path:
-    """Write a round; `todo` are the cells to be judged. Gives the path of ``to_judge.tsv``.
+    """Write a round. Gives the path of ``to_judge.tsv``.
+
+    Parameters
+    ----------
+    study
+        Folder of the study.
+    stored
+        The round.
+    q
+        Its proposal; shape (cells,).
+    pool
+        The pairs of the study.
+    todo
+        The cells to be judged.
+    posterior
+        Writes what a learned design learned from into the file given.
 
     Raises
     ------
     StudyError
         If another process has drawn this round meanwhile, or the disk does not take it.
     """
+    record, sample = stored.record, stored.sample
     folder = study / record.name
     taken = (
         f"{record.name} of {study} was drawn by another process meanwhile; run the command again"
     )
     with appearing(folder, taken) as work:
         possible = np.flatnonzero(q > 0)
-        pq.write_table(
-            pa.table({"cell": possible, "q": q[possible], "expected": sample.expected[possible]}),
-            work / "design.parquet",
-        )
+        columns = {"cell": possible, "q": q[possible], "expected": sample.expected[possible]}
+        if sample.fold is not None:
+            columns["fold"] = sample.fold[possible]
+        pq.write_table(pa.table(columns), work / "design.parquet")
+        if len(stored.known):
+            pq.write_table(pa.table({"cell": stored.known}), work / "known.parquet")
+        if stored.signals:
+            given = np.flatnonzero(np.isfinite(list(stored.signals.values())).any(0))
+            columns = {"cell": given} | {k: v[given] for k, v in stored.signals.items()}
+            pq.write_table(pa.table(columns), work / "signals.parquet")
+        if posterior is not None:
+            posterior(work / "posterior.nc")
         query, document = pool.names(sample.draws)
         pq.write_table(
             pa.table(
@@ -237,7 +303,7 @@ def save(
     return folder / "to_judge.tsv"
 
 
-def load(study: Path, name: str, pool: Pool) -> tuple[Record, Sample]:
+def load(study: Path, name: str, pool: Pool) -> Stored:
     """Read a round; expected counts are 0 for cells that came later.
 
     Raises
@@ -254,24 +320,49 @@ def load(study: Path, name: str, pool: Pool) -> tuple[Record, Sample]:
         )
     try:
         content = json.loads((folder / "round.json").read_text(encoding="utf-8"))
-        record = Record(**{**content, "depends_on": tuple(content["depends_on"])})
-        sample = None
+        lists = {key: tuple(content.get(key, ())) for key in ("depends_on", "signals")}
+        record = Record(**{**content, **lists})
+        stored = None
         if record.cells <= len(pool) and record.pool == fingerprint(pool, record.cells):
-            design = pq.read_table(folder / "design.parquet", columns=["cell", "expected"])
-            draws = pq.read_table(folder / "draws.parquet", columns=["cell"])["cell"].to_numpy()
-            expected = np.zeros(len(pool))
-            expected[design["cell"].to_numpy()] = design["expected"].to_numpy()
-            if record.name != name or not (expected[draws] > 0).all():
+            sample, known = _sample(folder, record, len(pool)), np.zeros(0, np.int64)
+            if record.known:
+                known = pq.read_table(folder / "known.parquet")["cell"].to_numpy()
+            if record.name != name or not (sample.expected[sample.draws] > 0).all():
                 raise ValueError("its files do not belong together")
-            sample = Sample(record.sampler, draws, expected)
+            if len(known) != record.known or sample.n_folds > record.folds:
+                raise ValueError("its files do not belong together")
+            stored = Stored(record, sample, known, _signals(folder, record, len(pool)))
     except (OSError, ValueError, TypeError, LookupError) as error:
         raise StudyError(
             f"{folder} is not a whole round: {error}",
             hint=_RESTORE,
         ) from error
-    if sample is None:
+    if stored is None:
         raise StudyError(
             f"{folder} was drawn from other query-document pairs than the study's",
             hint="was a file of the study changed or exchanged? Restore it from a copy",
         )
-    return record, sample
+    return stored
+
+
+def _sample(folder: Path, record: Record, cells: int) -> Sample:
+    columns = ["cell", "expected", *(["fold"] if record.folds > 1 else [])]
+    design = pq.read_table(folder / "design.parquet", columns=columns)
+    draws = pq.read_table(folder / "draws.parquet", columns=["cell"])["cell"].to_numpy()
+    possible, expected, fold = design["cell"].to_numpy(), np.zeros(cells), None
+    expected[possible] = design["expected"].to_numpy()
+    if record.folds > 1:
+        fold = fold_of(cells, record.folds)
+        fold[possible] = design["fold"].to_numpy()
+    return Sample(record.sampler, draws, expected, fold)
+
+
+def _signals(folder: Path, record: Record, cells: int) -> dict[str, np.ndarray]:
+    if not record.signals:
+        return {}
+    table = pq.read_table(folder / "signals.parquet", columns=["cell", *record.signals])
+    columns = {}
+    for name in record.signals:
+        columns[name] = np.full(cells, np.nan)
+        columns[name][table["cell"].to_numpy()] = table[name].to_numpy()
+    return columns

@@ -28,10 +28,16 @@ b_{i-1} stands for the cell H_{i-1} that was left over; then k_i is taken with p
 method of Deville and Tille (1998) as Chauvet (2012) describes it: n distinct cells, E[N_c] = E_c
 exactly, for any order.
 
+**By fold.** An estimate may lean on a model that was fitted to the judgments of *other* cells, if
+these say nothing of which cells of its own were drawn. So cells are hashed into folds before any
+judgment (`fold_of`), each fold has a number of draws of its own, fixed in advance, and is drawn
+independently. Laid out fold by fold the line above ends each fold at a whole number, where no cell
+spans a point, so that the same pass serves.
+
 **Covariance** of the sum of z_i = a r / E over the draws: for `iid` and, conservatively, `slices`
 n/(n - 1) sum (z - mean)(z - mean)'; for `distinct` Hajek's n'/(n' - 1) sum (1 - E)(z - B)(z - B)',
 B the mean weighted by 1 - E, over the n' draws with E < 1 (Hajek 1964; Deville and Tille 2005,
-*Variance approximation under balanced sampling*).
+*Variance approximation under balanced sampling*). Folds add up.
 """
 
 from __future__ import annotations
@@ -39,6 +45,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -50,12 +57,19 @@ from evenhand.precision import in_float64, require_float64
 from evenhand.targets import Goal
 
 __all__ = [
+    "FOLDS",
     "SAMPLERS",
+    "Folds",
     "Sample",
     "Sampler",
     "cumulate",
     "draw",
+    "expected_by_fold",
+    "fold_of",
+    "fold_sizes",
+    "folds_for",
     "independent",
+    "layout",
     "pivotal",
     "shuffle",
     "slice_order",
@@ -64,7 +78,8 @@ __all__ = [
     "water_fill",
 ]
 
-_BELOW_ONE = 1.0 - 2.0**-53
+#: Folds into which a round is drawn, and the fewest draws that each must have.
+FOLDS, FEWEST = 4, 10
 
 
 def cumulate(mass: jax.typing.ArrayLike) -> jax.Array:
@@ -80,25 +95,53 @@ def cumulate(mass: jax.typing.ArrayLike) -> jax.Array:
     return jnp.where(total < total[-1], total / total[-1], 1.0)
 
 
-def independent(key: jax.Array, expected: jax.Array, n: int) -> jax.Array:
-    """Draw n cells with replacement, c with probability E_c / sum E: int, shape (n,)."""
+def _line(expected: jax.Array, n: int) -> jax.Array:
+    """Where each cell ends on a line of length n; at whole numbers where it does but for rounding.
+
+    Without that a certain cell might seem to span two points, and be taken twice.
+    """
+    end = cumulate(expected) * n
+    whole = jnp.round(end)
+    return jnp.where(jnp.abs(end - whole) < n * 2.0**-45, whole, end)
+
+
+def independent(
+    key: jax.Array, expected: jax.Array, n: int, sizes: jax.Array | None = None
+) -> jax.Array:
+    """Draw n cells with replacement, c with probability E_c / n: int, shape (n,).
+
+    Parameters
+    ----------
+    key
+        Typed key.
+    expected
+        Sums to n; shape (cells,).
+    n
+        Number of draws.
+    sizes
+        Draws of each fold, where cells are laid out fold by fold; shape (folds,).
+    """
     u = jax.random.uniform(key, (n,), jnp.float64)
-    return jnp.searchsorted(cumulate(expected), u, side="right")
+    stop = jnp.asarray([n]) if sizes is None else jnp.cumsum(sizes)
+    fold = jnp.searchsorted(stop, jnp.arange(n), side="right")
+    last = stop[fold].astype(u.dtype)
+    first = jnp.where(fold > 0, stop[fold - 1], 0)
+    place = jnp.minimum(first + u * (last - first), jnp.nextafter(last, 0.0))
+    return jnp.searchsorted(_line(expected, n), place, side="right")
 
 
 def sliced(key: jax.Array, expected: jax.Array, n: int) -> jax.Array:
     """One draw from each of n equal slices of the mass, in the order given: int, shape (n,)."""
-    u = (jnp.arange(n) + jax.random.uniform(key, (n,), jnp.float64)) / n
-    return jnp.searchsorted(cumulate(expected), jnp.minimum(u, _BELOW_ONE), side="right")
+    point = jnp.arange(1.0, n + 1.0)
+    u = jax.random.uniform(key, (n,), jnp.float64)
+    place = jnp.minimum(point - 1.0 + u, jnp.nextafter(point, 0.0))
+    return jnp.searchsorted(_line(expected, n), place, side="right")
 
 
 def pivotal(key: jax.Array, expected: jax.Array, n: int) -> jax.Array:
     """Draw n distinct cells, c with probability E_c <= 1, sum E = n, in the order given."""
     u, v = jax.random.uniform(key, (2, n), jnp.float64)
-    end = cumulate(expected) * n
-    # A certain cell must not seem to span two points because of rounding: it would be taken twice.
-    whole = jnp.round(end)
-    end = jnp.where(jnp.abs(end - whole) < n * 2.0**-45, whole, end)
+    end = _line(expected, n)
     point = jnp.arange(1.0, n + 1.0)
     border = jnp.searchsorted(end, point, side="left")
     before = point - jnp.where(border > 0, end[border - 1], 0.0)
@@ -170,43 +213,127 @@ def shuffle(key: jax.Array, n: int) -> jax.Array:
     return (left << widths[1]) | right
 
 
+class Folds(NamedTuple):
+    """A round drawn by fold.
+
+    Attributes
+    ----------
+    of
+        Fold of each cell; int32, shape (cells,).
+    sizes
+        Draws of each fold; shape (folds,).
+    """
+
+    of: jax.Array
+    sizes: jax.Array
+
+
+def fold_of(cells: int, folds: int) -> np.ndarray:
+    """The fold of each cell, by a hash of its number: int32, shape (cells,), values below `folds`.
+
+    Cells keep their numbers and therefore their folds for the whole life of a study.
+    """
+    x = np.arange(cells, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+    return ((x ^ (x >> np.uint64(31))) % np.uint64(folds)).astype(np.int32)
+
+
+def fold_sizes(expected: np.ndarray, support: np.ndarray) -> np.ndarray:
+    """Draws of each fold, by the largest remainders: sums to the same whole number.
+
+    Parameters
+    ----------
+    expected
+        Expected draws of each fold when all are drawn together; shape (folds,).
+    support
+        Cells of each fold that can be drawn, which no fold may exceed, and of which each must have
+        a chance; same shape.
+    """
+    n = round(expected.sum())
+    expected = np.round(expected, 9)
+    sizes = np.minimum(np.maximum(np.floor(expected), support > 0), support).astype(np.int64)
+    while (left := n - sizes.sum()) != 0:
+        # At most a few steps: remainders are below 1.
+        room = sizes < support if left > 0 else sizes > (support > 0)
+        lack = np.where(room, (expected - sizes) * np.sign(left), -np.inf)
+        sizes[np.argmax(lack)] += np.sign(left)
+    return sizes
+
+
 def _proportional(q: jax.Array, n: int) -> jax.Array:
-    return require_float64(q, "a proposal") * n
+    q = require_float64(q, "a proposal")
+    return q * (n / jnp.where(q.sum() > 0, q.sum(), 1.0))
 
 
-def _spread(z: jax.Array, expected: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _spread(
+    z: jax.Array, expected: jax.Array, fold: jax.Array, folds: int
+) -> tuple[jax.Array, jax.Array]:
     """Covariance of sum z over independent draws, and its degrees of freedom."""
-    n = jnp.asarray(z.shape[0])
-    return _scatter(z - z.mean(0), n), n - 1.0
+    return _scatter(z, jnp.ones(len(z)), fold, folds)
 
 
-def _hajek(z: jax.Array, expected: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _hajek(
+    z: jax.Array, expected: jax.Array, fold: jax.Array, folds: int
+) -> tuple[jax.Array, jax.Array]:
     """Covariance of sum z over distinct draws, of which the certain ones do not vary."""
-    free = jnp.maximum(1.0 - expected, 0.0)
-    n = (free > 0).sum()
-    centre = (free @ z) / jnp.where(free.sum() > 0, free.sum(), 1.0)
-    return _scatter(jnp.sqrt(free)[:, None] * (z - centre), n), n - 1.0
+    return _scatter(z, jnp.maximum(1.0 - expected, 0.0), fold, folds)
 
 
-def _scatter(residual: jax.Array, n: jax.Array) -> jax.Array:
-    """Give n / (n - 1) residual' residual; NaN for n = 1: one draw says nothing of its spread."""
-    scale = jnp.where(n == 1, jnp.nan, n / jnp.maximum(n - 1, 1))
-    return residual.T @ residual * scale
+def _scatter(
+    z: jax.Array, free: jax.Array, fold: jax.Array, folds: int
+) -> tuple[jax.Array, jax.Array]:
+    """Sum over folds of n / (n - 1) sum free (z - mean)(z - mean)', n the draws that vary.
+
+    A fold with one such draw says nothing of its spread: it counts with its full square, which is
+    too much rather than too little. NaN where there is only one in all.
+    """
+    total = partial(jax.ops.segment_sum, segment_ids=fold, num_segments=folds)
+    n, mass = total((free > 0).astype(z.dtype)), total(free)
+    centre = total(free[:, None] * z) / jnp.where(mass > 0, mass, 1.0)[:, None]
+    centre = jnp.where((n > 1)[:, None], centre, 0.0)
+    scale = jnp.where(n > 1, n / jnp.maximum(n - 1.0, 1.0), 1.0)
+    scale = jnp.where(n.sum() == 1, jnp.nan, scale)
+    residual = jnp.sqrt(free * scale[fold])[:, None] * (z - centre[fold])
+    return residual.T @ residual, n.sum() - jnp.maximum((n > 0).sum(), 1)
 
 
-def _draw_independent(key: jax.Array, expected: jax.Array, n: int, order: jax.Array) -> jax.Array:
-    return independent(key, expected, n)
+def _draw_independent(
+    key: jax.Array, expected: jax.Array, n: int, order: jax.Array, folds: Folds | None
+) -> jax.Array:
+    if folds is None:
+        return independent(key, expected, n)
+    return order[independent(key, expected[order], n, folds.sizes)]
 
 
-def _draw_sliced(key: jax.Array, expected: jax.Array, n: int, order: jax.Array) -> jax.Array:
+def _draw_sliced(
+    key: jax.Array, expected: jax.Array, n: int, order: jax.Array, folds: Folds | None
+) -> jax.Array:
     return order[sliced(key, expected[order], n)]
 
 
-def _draw_distinct(key: jax.Array, expected: jax.Array, n: int, order: jax.Array) -> jax.Array:
+def _draw_distinct(
+    key: jax.Array, expected: jax.Array, n: int, order: jax.Array, folds: Folds | None
+) -> jax.Array:
     key_order, key_draw = jax.random.split(key)
     chance = shuffle(key_order, expected.shape[0])
+    if folds is not None:
+        chance = _fold_by_fold(chance, folds)
     mixed = expected.at[chance].get(mode="fill", fill_value=0.0)
     return chance[pivotal(key_draw, mixed, n)].astype(jnp.int64)
+
+
+def _fold_by_fold(chance: jax.Array, folds: Folds) -> jax.Array:
+    """The same order, but fold by fold; padding last."""
+    n_folds = len(folds.sizes)
+    belongs = folds.of.at[chance].get(mode="fill", fill_value=n_folds)
+    place, before = jnp.zeros(chance.shape, jnp.int32), 0
+    for number in range(n_folds + 1):  # counting, since sorting takes longer than drawing
+        inside = belongs == number
+        count = jnp.cumsum(inside.astype(jnp.int32))
+        place = jnp.where(inside, before + count - 1, place)
+        before = before + count[-1]
+    return jnp.zeros_like(chance).at[place].set(chance, unique_indices=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,20 +347,20 @@ class Sampler:
     expected
         ``(q, n)`` to E, shape (cells,).
     draw
-        ``(key, expected, n, order)`` to the cell of each draw, int, shape (n,). `order` is the
-        telling order of the cells, for samplers that use one. Works under ``jit`` and ``vmap``; n
-        is static.
+        ``(key, expected, n, order, folds)`` to the cell of each draw, int, shape (n,). `order` is
+        that of `layout`; folds is None for a round drawn as one. Works under ``jit`` and ``vmap``;
+        n is static.
     covariance
-        ``(z, expected at the draws)`` to the covariance of ``z.sum(0)``, shape (m, m), and its
-        degrees of freedom; z has shape (n, m).
+        ``(z, expected at the draws, fold of the draws, number of folds)`` to the covariance of
+        ``z.sum(0)``, shape (m, m), and its degrees of freedom; z has shape (n, m).
     repeats
         Whether a cell can be drawn twice.
     """
 
     name: str
     expected: Callable[[jax.Array, int], jax.Array]
-    draw: Callable[[jax.Array, jax.Array, int, jax.Array], jax.Array]
-    covariance: Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+    draw: Callable[[jax.Array, jax.Array, int, jax.Array, Folds | None], jax.Array]
+    covariance: Callable[[jax.Array, jax.Array, jax.Array, int], tuple[jax.Array, jax.Array]]
     repeats: bool
 
 
@@ -245,6 +372,9 @@ SAMPLERS: dict[str, Sampler] = {
         Sampler("iid", _proportional, _draw_independent, _spread, repeats=True),
     )
 }
+
+
+_expected = {name: jax.jit(law.expected) for name, law in SAMPLERS.items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -259,11 +389,23 @@ class Sample:
         Cell of each draw; int64, shape (n,).
     expected
         E_c of every cell of the pool; float64, shape (cells,).
+    fold
+        Fold of every cell, if each fold was drawn by itself; int32, shape (cells,).
     """
 
     sampler: str
     draws: np.ndarray
     expected: np.ndarray
+    fold: np.ndarray | None = None
+
+    @property
+    def n_folds(self) -> int:
+        """Number of folds; 1 for a round drawn as one."""
+        return 1 if self.fold is None else int(self.fold.max()) + 1
+
+    def fold_at(self, cells: np.ndarray) -> np.ndarray:
+        """Fold of the given cells; 0 for a round drawn as one."""
+        return np.zeros(len(cells), np.int32) if self.fold is None else self.fold[cells]
 
     @property
     def cells(self) -> np.ndarray:
@@ -290,17 +432,68 @@ def slice_order(goal: Goal) -> np.ndarray:
     return np.lexsort((pool.query, best, sign))
 
 
-@partial(jax.jit, static_argnames=("sampler", "n"))
-def _draw(
-    key: jax.Array, q: jax.Array, order: jax.Array, *, sampler: str, n: int
-) -> tuple[jax.Array, jax.Array]:
-    law = SAMPLERS[sampler]
-    expected = law.expected(q, n)
-    return law.draw(key, expected, n, order), expected
+def layout(goal: Goal, sampler: str, fold: np.ndarray | None = None) -> np.ndarray:
+    """The order in which a sampler lays out the cells: telling for slices, and fold by fold."""
+    if sampler == "distinct" or (sampler == "iid" and fold is None):
+        return np.zeros(0, np.int64)  # an order of its own, or none
+    order = slice_order(goal) if sampler == "slices" else np.arange(len(goal.target.pool))
+    return order if fold is None else order[np.argsort(fold[order], kind="stable")]
 
 
 @in_float64
-def draw(key: jax.Array, design: Design, n: int, *, sampler: str = "distinct") -> Sample:
+def expected_by_fold(
+    sampler: str, q: np.ndarray, n: int, fold: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """E of every cell, and the draws of each fold; both fixed before a label is seen.
+
+    Parameters
+    ----------
+    sampler
+        One of `SAMPLERS`.
+    q
+        The proposal; shape (cells,).
+    n
+        Number of draws.
+    fold
+        Fold of each cell; None for one draw of all.
+    """
+    law = _expected[sampler]
+    together = np.asarray(law(jnp.asarray(q), n))
+    if fold is None:
+        return together, None
+    folds = int(fold.max()) + 1
+    support = np.bincount(fold, q > 0, minlength=folds).astype(np.int64)
+    most = np.full(folds, n) * (support > 0) if SAMPLERS[sampler].repeats else support
+    sizes = fold_sizes(np.bincount(fold, together, minlength=folds), most)
+    apart = [
+        np.asarray(law(jnp.asarray(np.where(fold == f, q, 0.0)), size))
+        for f, size in enumerate(sizes)
+    ]
+    return np.sum(apart, 0), sizes
+
+
+def folds_for(n: int, cells: int, folds: int = FOLDS) -> np.ndarray | None:
+    """The fold of each cell; None where n is too small for so many folds."""
+    return fold_of(cells, folds) if folds > 1 and n >= FEWEST * folds else None
+
+
+@partial(jax.jit, static_argnames=("sampler", "n"))
+def _draw(
+    key: jax.Array,
+    expected: jax.Array,
+    order: jax.Array,
+    folds: Folds | None,
+    *,
+    sampler: str,
+    n: int,
+) -> jax.Array:
+    return SAMPLERS[sampler].draw(key, expected, n, order, folds)
+
+
+@in_float64
+def draw(
+    key: jax.Array, design: Design, n: int, *, sampler: str = "distinct", folds: int = FOLDS
+) -> Sample:
     """Draw n pairs from a design.
 
     Parameters
@@ -313,25 +506,37 @@ def draw(key: jax.Array, design: Design, n: int, *, sampler: str = "distinct") -
         Number of draws; distinct pairs for `distinct`.
     sampler
         One of `SAMPLERS`.
+    folds
+        Folds of cells, each drawn by itself so that an estimate may be cross-fitted; 1 for none.
+        Where a fold would have fewer than 10 draws there are none either.
 
     Raises
     ------
     EvenhandError
-        If n is below 1, or more distinct pairs are asked for than can be drawn.
+        If n or `folds` is below 1, or more distinct pairs are asked for than can be drawn.
     """
     if sampler not in SAMPLERS:
         raise EvenhandError(f"unknown sampler {sampler!r}", hint=f"known are {', '.join(SAMPLERS)}")
-    if n < 1:
-        raise EvenhandError(f"the number of pairs to draw must be at least 1, got {n}")
+    if n < 1 or folds < 1:
+        what = "pairs to draw" if n < 1 else "folds"
+        raise EvenhandError(f"the number of {what} must be at least 1, got {min(n, folds)}")
     support = int(np.count_nonzero(design.q))
     if not SAMPLERS[sampler].repeats and n > support:
         raise EvenhandError(
             f"cannot draw {n:,} distinct pairs: the design can draw {support:,}",
             hint="a budget of that size judges every pair; `evaluate` then needs no sampling",
         )
-    order = slice_order(design.goal) if sampler == "slices" else np.zeros(0, np.int64)
-    draws, expected = _draw(key, jnp.asarray(design.q), jnp.asarray(order), sampler=sampler, n=n)
-    return Sample(sampler, np.asarray(draws, np.int64), np.asarray(expected))
+    fold = folds_for(n, len(design.q), folds)
+    expected, sizes = expected_by_fold(sampler, design.q, n, fold)
+    draws = _draw(
+        key,
+        jnp.asarray(expected),
+        jnp.asarray(layout(design.goal, sampler, fold)),
+        None if fold is None else Folds(jnp.asarray(fold), jnp.asarray(sizes)),
+        sampler=sampler,
+        n=n,
+    )
+    return Sample(sampler, np.asarray(draws, np.int64), expected, fold)
 
 
 @in_float64

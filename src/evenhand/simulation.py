@@ -142,16 +142,16 @@ def _replicate(keys, expected, order, slot, table, matrix, *, sampler, n):
     `table` holds w_c u_c of the cells with a utility above 0 and a last row of zeros; `slot` leads
     from a cell to its row.
     """
-    law = SAMPLERS[sampler]
+    law, together = SAMPLERS[sampler], jnp.zeros(n, jnp.int32)
 
     def study(key):
-        cells = law.draw(key, expected, n, order)
+        cells = law.draw(key, expected, n, order, None)
         at = expected[cells]
         z = table[slot[cells]] / at[:, None]
         contrasted = targets.contrasts(z, matrix)
 
         def alone(column):  # each contrast's own variance, without the covariances
-            square, degrees = law.covariance(column[:, None], at)
+            square, degrees = law.covariance(column[:, None], at, together, 1)
             return square[0, 0], degrees
 
         variance, degrees = jax.vmap(alone, in_axes=1)(contrasted)

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,27 +32,38 @@ import jax
 import numpy as np
 import pyarrow as pa
 
-from evenhand import archive, targets
+from evenhand import archive, diagnostics, targets
 from evenhand import rounds as round_files
+from evenhand.controls import control, cross_fit
 from evenhand.designs import design
 from evenhand.errors import (
     EvenhandError,
     FormatError,
     MissingJudgments,
     StudyError,
+    SupportError,
     listed,
 )
 from evenhand.estimates import Estimate
-from evenhand.estimators import Round, estimate
+from evenhand.estimators import estimate
+from evenhand.features import features, signal
 from evenhand.measures import Measure, parse
+from evenhand.models import Model
 from evenhand.pools import Pool, pool
+from evenhand.prior import Labels, NumPyroPrior, learned_utility
 from evenhand.receipts import Drawn, Taken
-from evenhand.sampling import Sample, draw
+from evenhand.sampling import draw
+from evenhand.stages import Control, Round, stages
 from evenhand.store import JudgmentStore
 from evenhand.trec import Qrels, Runs, read_qrels, read_queries, read_runs
-from evenhand.utilities import Utility, mean_utility, utility_named
+from evenhand.utilities import Utility, mean_utility, rank_utility, utility_named
 
-__all__ = ["Study"]
+__all__ = ["ESTIMATORS", "Study"]
+
+ESTIMATORS = ("auto", "importance", "difference", "cross-fitted")
+#: Share of the heuristic in a learned design; more where its diagnostics are poor.
+GUARD, GUARD_POOR = 0.2, 0.5
+_VERSIONS = ("evenhand", "jax", "numpy", "numpyro")
 
 
 @dataclass(frozen=True)
@@ -197,12 +208,23 @@ class Study:
     def rounds(self) -> list[Round]:
         """All rounds with what is judged of them so far."""
         utility = self._utility_by_cell()
-        return [
-            Round(sample, utility[sample.draws], record.depends_on, record.name, record.cells)
-            for record, sample in self._rounds()
-        ]
+        return [self._round(stored, utility) for stored in self._rounds()]
 
-    def _rounds(self) -> list[tuple[round_files.Record, Sample]]:
+    def _round(self, stored: round_files.Stored, utility: np.ndarray) -> Round:
+        record, sample, known = stored.record, stored.sample, None
+        if len(stored.known):
+            known = np.full(len(self.pool), np.nan)
+            known[stored.known] = utility[stored.known]
+        return Round(
+            sample,
+            utility[sample.draws],
+            record.depends_on,
+            record.name,
+            record.cells,
+            known,
+        )
+
+    def _rounds(self) -> list[round_files.Stored]:
         return [
             round_files.load(self.folder, name, self.pool)
             for name in round_files.names(self.folder)
@@ -251,6 +273,9 @@ class Study:
         kind: str = "optimal",
         floor: float = 0.1,
         sampler: str = "distinct",
+        signals: Sequence[Any] = (),
+        model: Model | None = None,
+        method: str = "laplace",
         seed: int | None = None,
     ) -> Drawn:
         """Design the next round and draw it.
@@ -261,11 +286,17 @@ class Study:
             Number of draws; of distinct pairs for the sampler ``distinct``.
         utility
             ``rank``, ``flat``, ``score``, a file of predicted grades (``qid docid value``), or a
-            `Utility` of yours.
+            `Utility` of yours; ``learned`` fits a model to all judgments so far.
         kind, floor
             See `evenhand.designs.design`.
         sampler
             ``distinct``, ``slices`` or ``iid``.
+        signals
+            Tables of what else is known of pairs (``qid docid value``), such as an LLM judge's
+            labels: whatever `read_qrels` takes, or ``{name: table}``. Models learn how far to trust
+            them, in this round's estimate and later ones.
+        model, method
+            For ``learned``: a model of `evenhand.models` or your own, and how to fit it.
         seed
             Of the draw; chosen at random and recorded by default.
 
@@ -278,8 +309,6 @@ class Study:
         EvenhandError
             If an argument cannot be used; then nothing is written.
         """
-        if isinstance(utility, str | Path):
-            utility = utility_named(utility, self.pool, self.measure)
         earlier = self._rounds()
         name = round_files.named(len(earlier) + 1)
         plan = self.settings.plan
@@ -288,8 +317,34 @@ class Study:
                 f"the plan of {self.folder} names {len(plan)} rounds, and all are drawn",
                 hint="a plan cannot be changed after the first judgment: start a new study",
             )
+        given = self._read_signals(signals)
+        utilities = self._utility_by_cell()
+        known = np.flatnonzero(~np.isnan(utilities))
+        posterior, guard, share, notes = None, None, 0.0, []
+        if isinstance(utility, str) and utility == "learned":
+            guard = rank_utility(self.pool)
+            if len(known):
+                prior = self.prior([*earlier], extra=given, model=model, method=method)
+                posterior = prior.fit([Labels(known, utilities[known])])[0]
+                poor = diagnostics.faults(posterior)
+                share = GUARD_POOR if poor else GUARD
+                notes += poor
+                utility = learned_utility(posterior, len(self.pool))
+            else:
+                notes.append("nothing is judged yet: this round is designed from ranks")
+                utility, guard = guard, None
+        elif isinstance(utility, str | Path):
+            utility = utility_named(utility, self.pool, self.measure)
         seed = secrets.randbits(32) if seed is None else seed
-        made = design(self.goal, utility, kind=kind, floor=floor)
+        made = design(
+            self.goal,
+            utility,
+            kind=kind,
+            floor=floor,
+            known=~np.isnan(utilities) if len(known) else None,
+            guard=guard,
+            guard_share=share,
+        )
         key = jax.random.fold_in(jax.random.key(seed), len(earlier) + 1)
         sample = draw(key, made, budget, sampler=sampler)
         # Read last: a judgment that came in meanwhile counts as seen, which is the safe side.
@@ -297,20 +352,31 @@ class Study:
         record = round_files.Record(
             name=name,
             created=_now(),
-            versions={p: importlib.metadata.version(p) for p in ("evenhand", "jax", "numpy")},
+            versions={p: importlib.metadata.version(p) for p in _VERSIONS},
             budget=budget,
             sampler=sampler,
             design=made.name,
             floor=floor,
             seed=seed,
-            depends_on=tuple(r.name for r, s in earlier if judged[s.draws].any()),
+            depends_on=tuple(r.record.name for r in earlier if judged[r.sample.draws].any()),
             cells=len(self.pool),
             pool=round_files.fingerprint(self.pool),
             gap=None if made.gap is None else made.gap.relative,
+            folds=sample.n_folds,
+            known=len(known),
+            signals=tuple(given),
         )
         todo = sample.cells[~judged[sample.cells]]
-        path = round_files.save(self.folder, record, sample, made.q, self.pool, todo)
-        notes = [] if made.gap is None else [str(made.gap)]
+        path = round_files.save(
+            self.folder,
+            round_files.Stored(record, sample, known, given),
+            made.q,
+            self.pool,
+            todo,
+            None if posterior is None else partial(diagnostics.save, posterior),
+        )
+        if made.gap is not None:
+            notes.append(str(made.gap))
         if made.goal.kind != "absolute" and any(
             len(group) == len(self.pool.systems) for group in self.target.identical()
         ):
@@ -329,6 +395,40 @@ class Study:
             seed=seed,
             notes=tuple(notes),
         )
+
+    def _read_signals(self, signals: Sequence[Any]) -> dict[str, np.ndarray]:
+        """Each signal as a column over the pool."""
+        if not isinstance(signals, Mapping):
+            named = [
+                Path(s).name.removesuffix(".gz") if isinstance(s, str | Path) else f"signal {i}"
+                for i, s in enumerate(signals, 1)
+            ]
+            if len(set(named)) < len(named):
+                raise EvenhandError("two signals have the same name", hint="rename a file")
+            signals = dict(zip(named, signals, strict=True))
+        return {
+            name: signal(self.pool, table if isinstance(table, Qrels) else read_qrels(table))
+            for name, table in signals.items()
+        }
+
+    def prior(
+        self,
+        rounds: Sequence[round_files.Stored] | None = None,
+        *,
+        extra: Mapping[str, np.ndarray] | None = None,
+        model: Model | None = None,
+        method: str = "laplace",
+    ) -> NumPyroPrior:
+        """The model that learns from this study's judgments, with all signals given so far."""
+        rounds = self._rounds() if rounds is None else rounds
+        signals: dict[str, np.ndarray] = {}
+        for stored in rounds:
+            signals |= stored.signals
+        table = features(self.pool, signals | dict(extra or {}))
+        levels = None
+        if self.settings.grades is not None:
+            levels = np.unique(self.measure.utility(np.asarray(self.settings.grades)))
+        return NumPyroPrior(table, model=model, levels=levels, method=method)
 
     def judge(self, *sources: Any, negative: str = "unjudged", revise: bool = False) -> Taken:
         """Take in judgments: whatever `read_qrels` takes. All rows are stored, or none.
@@ -364,7 +464,7 @@ class Study:
         )
         cells = self.pool.cells_of(table)
         wanted = np.zeros(len(self.pool) + 1, bool)
-        wanted[np.concatenate([s.draws for _, s in drawn])] = True
+        wanted[np.concatenate([r.sample.draws for r in drawn])] = True
         rows = np.flatnonzero(wanted[cells])
         if not len(rows) and len(table):
             raise StudyError(
@@ -390,7 +490,7 @@ class Study:
             not_drawn=len(table) - len(rows),
             blank=table.blank,
             negative=table.unjudged,
-            missing={r.name: int(open_cells[s.cells].sum()) for r, s in drawn},
+            missing={r.record.name: int(open_cells[r.sample.cells].sum()) for r in drawn},
             notes=table.notes,
         )
 
@@ -419,7 +519,14 @@ class Study:
         self.measure.utility(grade)
 
     def estimate(
-        self, *, level: float = 0.95, bounds: bool = False, combine: str = "planned"
+        self,
+        *,
+        level: float = 0.95,
+        bounds: bool = False,
+        combine: str = "planned",
+        estimator: str = "auto",
+        model: Model | None = None,
+        method: str = "laplace",
     ) -> Estimate:
         """Estimate systems and contrasts from all rounds that are wholly judged.
 
@@ -431,14 +538,26 @@ class Study:
             Give bounds for systems that the rounds do not cover.
         combine
             See `evenhand.estimators.estimate`.
+        estimator
+            ``importance``, ``difference`` or ``cross-fitted`` (see `evenhand.estimators`); ``auto``
+            takes the last where a round was drawn by fold, else the first.
+        model, method
+            What learns the control variate, and how it is fitted.
 
         Raises
         ------
         MissingJudgments
             If no round is wholly judged.
         """
-        rounds = self.rounds()
-        whole = [r for r in rounds if not np.isnan(r.utility).any()]
+        if estimator not in ESTIMATORS:
+            raise EvenhandError(
+                f"unknown estimator {estimator!r}", hint=f"known are {', '.join(ESTIMATORS)}"
+            )
+        files, utility = self._rounds(), self._utility_by_cell()
+        rounds = [self._round(stored, utility) for stored in files]
+        judged = [not np.isnan(r.utility).any() for r in rounds]
+        whole = [r for r, done in zip(rounds, judged, strict=True) if done]
+        files = [f for f, done in zip(files, judged, strict=True) if done]
         waiting = []
         for one in rounds:
             missing = np.unique(one.sample.draws[np.isnan(one.utility)])
@@ -464,11 +583,40 @@ class Study:
             level=level,
             planned=self._planned(whole),
             combine=combine,
+            controls=self._controls(whole, files, combine, estimator, model, method),
             bounds=bounds,
             top_utility=top,
         )
         notes = [f"left out, {text}" for text in waiting]
         return replace(found, notes=(*found.notes, *notes, *self.notes()))
+
+    def _controls(
+        self,
+        rounds: Sequence[Round],
+        files: Sequence[round_files.Stored],
+        combine: str,
+        estimator: str,
+        model: Model | None,
+        method: str,
+    ) -> list[Control | None] | None:
+        """The control variate of each stage, from signals that were given by then."""
+        by_fold = any(r.sample.fold is not None for r in rounds)
+        if estimator == "importance" or (estimator == "auto" and not by_fold):
+            return None
+        if estimator == "cross-fitted" and not by_fold:
+            raise SupportError(
+                "no round was drawn by fold, so that nothing can be cross-fitted",
+                hint="rounds of at least 40 pairs are drawn by fold",
+            )
+        found: list[Control | None] = []
+        for stage in stages(rounds, combine):
+            prior = self.prior(files[: stage[-1] + 1], model=model, method=method)
+            if estimator == "difference":
+                late = rounds[stage[0]].depends_on
+                found.append(control(prior, rounds, stage[0]) if late else None)
+            else:
+                found.append(cross_fit(prior, self.goal, rounds, stage))
+        return found
 
     def notes(self) -> list[str]:
         """A sentence for each group of identical systems, and for queries left unanswered."""

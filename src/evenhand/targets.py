@@ -88,13 +88,7 @@ class Target:
 
     def weights(self, cells: np.ndarray) -> np.ndarray:
         """w_c of some cells: float64, shape (cells given, systems)."""
-        first, last = self.pool.start[cells], self.pool.start[np.asarray(cells) + 1]
-        length = last - first
-        row = np.repeat(np.arange(len(cells)), length)
-        entry = np.arange(length.sum()) + np.repeat(first - (np.cumsum(length) - length), length)
-        dense = np.zeros((len(cells), len(self.systems)))
-        dense[row, self.pool.system[entry]] = self.weight[entry]
-        return dense
+        return self.pool.dense(self.weight, cells)
 
     def mean_weight(self) -> np.ndarray:
         """Mean weight of each cell over the systems: float64, shape (cells,)."""

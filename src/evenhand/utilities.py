@@ -43,6 +43,8 @@ __all__ = [
     "known_utility",
     "mean_utility",
     "rank_utility",
+    "rank_votes",
+    "scaled_scores",
     "score_utility",
     "utility_named",
 ]
@@ -106,9 +108,7 @@ def rank_utility(pool: Pool) -> Moments:
     with v = 0 where system j does not return the document. On six real collections a curve fitted
     to that very collection's relevance gained at most 3 % on it.
     """
-    depth = pool.depth or int(pool.rank.max())
-    votes = 1.0 - np.log(pool.rank) / np.log1p(depth)
-    return _votes("rank", pool, votes)
+    return _votes("rank", pool, rank_votes(pool.rank, pool.depth or int(pool.rank.max())))
 
 
 def score_utility(pool: Pool) -> Moments:
@@ -117,16 +117,23 @@ def score_utility(pool: Pool) -> Moments:
     E[r^2] is proportional to 0.1 + the mean scaled score, 0 where a system does not return the
     document. A list whose scores are all one counts as 1 throughout.
     """
+    return _votes("score", pool, scaled_scores(pool))
+
+
+def rank_votes(rank: np.ndarray, depth: int) -> np.ndarray:
+    """V = 1 - ln(rank) / ln(1 + depth): 1 at the top, near 0 at the bottom of a list."""
+    return 1.0 - np.log(rank) / np.log1p(depth)
+
+
+def scaled_scores(pool: Pool) -> np.ndarray:
+    """Scores scaled to [0, 1] within each system and query, by entry: shape (entries,)."""
     group = pool.system.astype(np.int64) * len(pool.queries) + pool.query[pool.cell]
     low = np.full(len(pool.systems) * len(pool.queries), np.inf)
     high = -low
     np.minimum.at(low, group, pool.score)
     np.maximum.at(high, group, pool.score)
     spread = high[group] - low[group]
-    scaled = np.where(
-        spread > 0, (pool.score - low[group]) / np.where(spread > 0, spread, 1.0), 1.0
-    )
-    return _votes("score", pool, scaled)
+    return np.where(spread > 0, (pool.score - low[group]) / np.where(spread > 0, spread, 1.0), 1.0)
 
 
 def _votes(name: str, pool: Pool, votes: np.ndarray) -> Moments:

@@ -1,0 +1,180 @@
+r"""What is known of each pair before any judgment: the inputs of a model of relevance.
+
+By cell, from the ranks and scores that the systems gave, and from signals of yours (an LLM judge's
+labels, click rates):
+
+===============  ==================================================================
+feature          of cell c
+===============  ==================================================================
+`votes`          (1/k) sum_j v_jc, with v_jc = 1 - ln(rank_jc) / ln(1 + depth)
+`votes^2`        its square
+`reciprocal`     root of the mean reciprocal rank, (1/k) sum_j 1 / rank_jc
+`fusion`         reciprocal rank fusion, (1/k) sum_j 1 / (60 + rank_jc)
+`returned`       ln of the share of systems that return it
+`best`           ln of its best rank
+`score`          mean score, scaled to [0, 1] within each system and query
+signals          as given, and squared; a cell without a value has the mean, and a
+                 column tells which have one
+===============  ==================================================================
+
+with v = 0 where a system does not return the document. Every column is standardised over the pool:
+nothing here has seen a label. Beside them stand the votes v_jc of each system alone, since some
+systems deserve more trust.
+
+References
+----------
+Cormack, Clarke and Buettcher 2009, *Reciprocal rank fusion outperforms Condorcet and individual
+rank learning methods*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import jax
+import numpy as np
+
+from evenhand.errors import EvenhandError
+from evenhand.pools import Pool
+from evenhand.trec import Qrels
+from evenhand.utilities import rank_votes, scaled_scores
+
+__all__ = ["FeatureTable", "Features", "features", "signal"]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Inputs of a model for some cells; what a model function receives.
+
+    Attributes
+    ----------
+    values
+        Standardised features; shape (n, features).
+    votes
+        v_jc of each system; shape (n, systems).
+    query
+        Code of each cell's query; int32, shape (n,).
+    n_queries
+        Number of queries of the study; static.
+    """
+
+    values: jax.Array
+    votes: jax.Array
+    query: jax.Array
+    n_queries: int = field(metadata={"static": True})
+
+    def take(self, rows: jax.Array) -> Features:
+        """Some of the rows."""
+        return Features(self.values[rows], self.votes[rows], self.query[rows], self.n_queries)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FeatureTable:
+    """Features of every cell of a pool.
+
+    Attributes
+    ----------
+    pool
+        The cells.
+    names
+        Name of each column of `values`.
+    values
+        float32, shape (cells, features): single precision is ample for a prediction.
+    """
+
+    pool: Pool
+    names: tuple[str, ...]
+    values: np.ndarray
+
+    def rows(self, cells: np.ndarray, size: int | None = None) -> Features:
+        """Features of some cells, as a model takes them, filled up to `size` rows of zeros."""
+        padding = ((0, (len(cells) if size is None else size) - len(cells)), (0, 0))
+        rank = self.pool.dense(self.pool.rank, cells)
+        votes = np.where(rank > 0, rank_votes(np.maximum(rank, 1.0), self.depth), 0.0)
+        return Features(
+            np.pad(self.values[cells].astype(np.float64), padding),
+            np.pad(votes, padding),
+            np.pad(self.pool.query[cells], padding[0]),
+            len(self.pool.queries),
+        )
+
+    @property
+    def depth(self) -> int:
+        """Deepest rank that counts."""
+        return self.pool.depth or int(self.pool.rank.max())
+
+
+def features(pool: Pool, signals: Mapping[str, np.ndarray] | None = None) -> FeatureTable:
+    """Make the features of a pool.
+
+    Parameters
+    ----------
+    pool
+        The cells.
+    signals
+        Further columns by name, each of shape (cells,); NaN where there is no value.
+
+    Raises
+    ------
+    EvenhandError
+        If a signal has the wrong length or no value at all.
+    """
+    k, rank = len(pool.systems), pool.rank.astype(np.float64)
+    first = pool.start[:-1]
+
+    def mean(by_entry: np.ndarray) -> np.ndarray:
+        return np.add.reduceat(by_entry, first) / k
+
+    votes = mean(rank_votes(rank, pool.depth or int(rank.max())))
+    columns = {
+        "votes": votes,
+        "votes^2": votes**2,
+        "reciprocal": np.sqrt(mean(1.0 / rank)),
+        "fusion": mean(1.0 / (60.0 + rank)),
+        "returned": np.log(np.diff(pool.start) / k),
+        "best": np.log(np.minimum.reduceat(rank, first)),
+        "score": mean(scaled_scores(pool)),
+    }
+    for name, given in (signals or {}).items():
+        given = np.asarray(given, np.float64)
+        known = np.isfinite(given)
+        if given.shape != (len(pool),) or not known.any():
+            raise EvenhandError(
+                f"the signal {name!r} must have a value for some of the {len(pool):,} pairs, "
+                f"got {int(known.sum()):,} of {given.size:,}"
+            )
+        filled = _standardised(np.where(known, given, given[known].mean()))
+        columns |= {name: filled, f"{name}^2": filled**2}
+        if not known.all():
+            columns[f"{name} known"] = known.astype(np.float64)
+    values = np.stack([_standardised(c).astype(np.float32) for c in columns.values()], axis=1)
+    return FeatureTable(pool, tuple(columns), values)
+
+
+def _standardised(column: np.ndarray) -> np.ndarray:
+    """Mean 0 and deviation 1; a column that is the same everywhere says nothing and becomes 0."""
+    spread = column.std()
+    flat = spread <= 1e-12 * np.abs(column).max(initial=0.0)
+    return (column - column.mean()) / (np.inf if flat else spread)
+
+
+def signal(pool: Pool, table: Qrels) -> np.ndarray:
+    """A column from a table ``qid docid value``: mean value of each cell, NaN where there is none.
+
+    Raises
+    ------
+    EvenhandError
+        If no pair of the table is in the pool.
+    """
+    cells = pool.cells_of(table)
+    inside = cells >= 0
+    if not inside.any():
+        raise EvenhandError(
+            f"no pair of {table.source} is among the {len(pool):,} pairs of the pool",
+            hint="check that its query and document ids are those of the runs",
+        )
+    total = np.bincount(cells[inside], table.grade[inside], minlength=len(pool))
+    count = np.bincount(cells[inside], minlength=len(pool))
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)

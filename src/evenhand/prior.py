@@ -1,0 +1,268 @@
+r"""Learn from judgments where relevance lies, and predict the moments of every pair.
+
+A `Prior` fits sets of `Labels` and answers with a `Posterior` for each, which predicts, for any
+cells, the posterior predictive
+
+    mean_c = E[m_c],      second_c = E[m_c^2 + v_c]                                          (1)
+
+with m and v the model's mean and spread (`evenhand.models`), averaged over draws of its parameters.
+Designs take the second moment, or, with a control variate, the variance second - mean^2 of what
+remains; the mean itself is what a control variate subtracts.
+
+`NumPyroPrior` is the one that the library brings; anything with a method ``fit`` may stand in its
+place. Labels enter unweighted: which cells were judged depends on the past only, never on what the
+labels would say, so selection is ignorable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evenhand import inference
+from evenhand.errors import EvenhandError
+from evenhand.features import Features, FeatureTable
+from evenhand.inference import Fitted
+from evenhand.models import Judged, Model, model_for
+from evenhand.precision import in_float64
+from evenhand.utilities import Moments
+
+__all__ = [
+    "METHODS",
+    "Labels",
+    "NumPyroPosterior",
+    "NumPyroPrior",
+    "Posterior",
+    "Prior",
+    "learned_utility",
+]
+
+#: Ways to find a posterior.
+METHODS = ("laplace", "svi", "nuts")
+#: Rows a block, and cells a chunk of predictions.
+BLOCK, CHUNK = 8192, 1 << 14
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Labels:
+    """Judgments to learn from.
+
+    Attributes
+    ----------
+    cells
+        Cell of each judgment; int64, shape (n,).
+    utility
+        What it said, in utilities; float64, shape (n,).
+    assessor
+        Code of who said it, int32, shape (n,); None where assessors are not told apart.
+    """
+
+    cells: np.ndarray
+    utility: np.ndarray
+    assessor: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def only(self, rows: np.ndarray) -> Labels:
+        """Some of the judgments."""
+        assessor = None if self.assessor is None else self.assessor[rows]
+        return Labels(self.cells[rows], self.utility[rows], assessor)
+
+
+@runtime_checkable
+class Posterior(Protocol):
+    """What was learned from one set of labels."""
+
+    def predict(self, cells: np.ndarray) -> Moments:
+        """Moments of the judgment of each of the given cells, equation (1)."""
+        ...
+
+
+@runtime_checkable
+class Prior(Protocol):
+    """What can learn from labels."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in reports."""
+        ...
+
+    def fit(self, sets: Sequence[Labels]) -> Sequence[Posterior]:
+        """Learn from several sets of labels, each for itself.
+
+        Must depend on nothing but each set's own labels: that is what keeps cross-fitted estimates
+        unbiased.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NumPyroPosterior:
+    """What a NumPyro model learned from one set of labels.
+
+    Attributes
+    ----------
+    table
+        Features of the pool.
+    model, levels
+        The model, and the utilities that it tells apart.
+    labels
+        What it was fitted to.
+    fitted
+        Its parameters.
+    """
+
+    table: FeatureTable
+    model: Model
+    levels: np.ndarray
+    labels: Labels
+    fitted: Fitted
+
+    def data(self) -> tuple[Features, Judged]:
+        """What the model was given."""
+        return _rows(self.table, self.labels, len(self.labels))
+
+    @in_float64
+    def predict(self, cells: np.ndarray) -> Moments:
+        """Moments of each of the given cells, chunk by chunk in flat memory."""
+        cells = np.asarray(cells)
+        size = min(CHUNK, _filled_up(len(cells)))
+        draws, levels = jnp.asarray(self.fitted.draws), jnp.asarray(self.levels)
+        if len(draws) > inference.DRAWS:  # thinned, where there are thousands
+            draws = draws[:: -(-len(draws) // inference.DRAWS)]
+        mean, second = np.empty((2, len(cells)))
+        for first in range(0, len(cells), size):
+            some = cells[first : first + size]
+            found = inference.moments(
+                self.table.rows(some, size),
+                draws,
+                levels,
+                model=self.model,
+                n_assessors=_n_assessors(self.labels),
+            )
+            mean[first : first + size], second[first : first + size] = (
+                np.asarray(x)[: len(some)] for x in found
+            )
+        return Moments("learned", mean, np.maximum(second, mean**2))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NumPyroPrior:
+    """A NumPyro model over the features of a pool.
+
+    Attributes
+    ----------
+    table
+        The features.
+    model
+        Your own model; by default the one of `evenhand.models` that suits the labels.
+    levels
+        Utilities that judgments can have; by default those that occur in the labels.
+    method
+        ``laplace`` (the default), ``svi`` or ``nuts``.
+    seed
+        For the methods that draw.
+    """
+
+    table: FeatureTable
+    model: Model | None = None
+    levels: np.ndarray | None = None
+    method: str = "laplace"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise EvenhandError(
+                f"unknown way to fit {self.method!r}", hint=f"known are {', '.join(METHODS)}"
+            )
+
+    @property
+    def name(self) -> str:
+        """``learned``, or the name of your own model."""
+        return "learned" if self.model is None else self.model.__name__
+
+    @in_float64
+    def fit(self, sets: Sequence[Labels]) -> list[NumPyroPosterior]:
+        """Fit each set; those of one model at once, filled up to one length."""
+        chosen = [self._chosen(labels) for labels in sets]
+        size = _filled_up(max((len(labels) for labels in sets), default=0))
+        groups: dict[tuple, list[int]] = {}
+        for i, (labels, (model, levels)) in enumerate(zip(sets, chosen, strict=True)):
+            groups.setdefault((model, levels.tobytes(), _n_assessors(labels)), []).append(i)
+        found: dict[int, NumPyroPosterior] = {}
+        for (model, *_), members in groups.items():
+            levels = chosen[members[0]][1]
+            some = [[i] for i in members] if self.method != "laplace" else [members]
+            for together in some:
+                fitted = self._fit([sets[i] for i in together], model, levels, size)
+                for i, one in zip(together, fitted, strict=True):
+                    found[i] = NumPyroPosterior(self.table, model, levels, sets[i], one)
+        return [found[i] for i in range(len(sets))]
+
+    def _chosen(self, labels: Labels) -> tuple[Model, np.ndarray]:
+        """Model and levels for some labels, from nothing but these."""
+        model, levels = model_for(labels.utility if self.levels is None else self.levels)
+        return (self.model or model), np.asarray(levels, np.float64)
+
+    def _fit(
+        self, sets: Sequence[Labels], model: Model, levels: np.ndarray, size: int
+    ) -> list[Fitted]:
+        block = min(size, BLOCK) if self.method == "laplace" else size
+        rows = [
+            jax.tree.map(
+                lambda x: x.reshape(-1, block, *x.shape[1:]), _rows(self.table, labels, size)
+            )
+            for labels in sets
+        ]
+        features, judged = jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *rows)
+        one = jax.tree.map(lambda x: x[0, 0], (features, judged))
+        zeros, _ = inference.parameters(model, *one, jnp.asarray(levels))
+        # Not quite 0: there NumPyro's Bernoulli has a kink, of which autodiff takes one side.
+        start = jnp.broadcast_to(zeros + 0.01, (len(sets), *zeros.shape))
+        if self.method == "laplace":
+            fitted = inference.laplace(features, judged, jnp.asarray(levels), start, model=model)
+            fitted = jax.tree.map(np.asarray, fitted)
+            return [Fitted(*(x[i] for x in fitted)) for i in range(len(sets))]
+        method = {"svi": inference.svi, "nuts": inference.nuts}[self.method]
+        fitted = method(*one, jnp.asarray(levels), start[0], model=model, seed=self.seed)
+        return [jax.tree.map(np.asarray, fitted)]
+
+
+def _rows(table: FeatureTable, labels: Labels, size: int) -> tuple[Features, Judged]:
+    """Features and judgments of one set, filled up."""
+    missing = size - len(labels)
+    assessor = np.zeros(len(labels), np.int32) if labels.assessor is None else labels.assessor
+    judged = Judged(
+        np.pad(labels.utility, (0, missing)),
+        np.pad(np.ones(len(labels)), (0, missing)),
+        np.pad(assessor.astype(np.int32), (0, missing)),
+        _n_assessors(labels),
+    )
+    return table.rows(labels.cells, size), judged
+
+
+def learned_utility(posterior: Posterior, n_cells: int) -> Moments:
+    """What a design needs that is followed by a control variate: the variance that remains.
+
+    With r replaced by r - E[r], the second moment of what is drawn for is the predictive variance,
+    of parameters and assessor both.
+    """
+    found = posterior.predict(np.arange(n_cells))
+    remains = np.maximum(found.second_moment - found.mean**2, 0.0)
+    return Moments(found.name, np.zeros(n_cells), remains)
+
+
+def _n_assessors(labels: Labels) -> int:
+    return 1 if labels.assessor is None or not len(labels) else int(labels.assessor.max()) + 1
+
+
+def _filled_up(n: int) -> int:
+    """Length to which n rows are filled up, so that few lengths are compiled."""
+    size = 1 << max(6, (max(n, 1) - 1).bit_length())
+    return size if size <= BLOCK else -(-n // BLOCK) * BLOCK

@@ -1,0 +1,173 @@
+r"""Rounds, and what may be combined with what: the record decides, never a flag.
+
+A round may depend on everything seen before it, and then the rounds may not be pooled as if they
+had been one. `stages` puts rounds together that were all fixed before the first judgment, and
+leaves every later one alone; `Control` holds a control variate m_c and what it was fitted on.
+
+A control variate is legal for a stage if, for every cell, it was fixed before the draws that it
+corrects were made, or does not depend on them:
+
+- fitted on rounds before the stage (`past`): they are what the stage itself may depend on;
+- fitted for the cells of fold f on the stage's judgments of *other* folds (`crossed`), where each
+  fold was drawn by itself: given the others, the draws of fold f still have their law.
+
+Anything else, such as a mean fitted on the very draws that it corrects, is biased and refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from evenhand.errors import EvenhandError, SupportError
+from evenhand.sampling import Sample
+
+__all__ = ["Control", "Round", "check_control", "planned_weights", "stages", "weights_by_cell"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Round:
+    """What a round drew and what its judgments said.
+
+    Attributes
+    ----------
+    sample
+        The draws.
+    utility
+        Judged utility of each draw, shape (n,); NaN where the pair is not judged yet.
+    depends_on
+        Names of the rounds whose judgments the design could have looked at; empty if it was fixed
+        before the first judgment.
+    name
+        The name by which later rounds refer to it.
+    n_cells
+        Cells of the pool when it was drawn, where systems arrived later; None for all.
+    known
+        Utility of the cells that were known when it was drawn and therefore left out of it, NaN
+        elsewhere; shape (cells,). None if all could be drawn.
+    """
+
+    sample: Sample
+    utility: np.ndarray
+    depends_on: tuple[str, ...] = ()
+    name: str = ""
+    n_cells: int | None = None
+    known: np.ndarray | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Control:
+    """A control variate of one stage, and what it was fitted on.
+
+    Attributes
+    ----------
+    mean
+        m_c, what the judgment of each cell is expected to say; float64, shape (cells,).
+    past
+        Numbers (from 0) of the rounds of which it saw every judgment.
+    crossed
+        Numbers of the rounds of which, for the cells of a fold, it saw the other folds only.
+    fold
+        Those folds: of each cell, shape (cells,); None if nothing was crossed.
+    gate
+        Factor in [0, 1] by which each fold's prediction was scaled; shape (folds,).
+    """
+
+    mean: np.ndarray
+    past: tuple[int, ...] = ()
+    crossed: tuple[int, ...] = ()
+    fold: np.ndarray | None = None
+    gate: np.ndarray | None = None
+
+
+def planned_weights(planned: np.ndarray) -> np.ndarray:
+    """omega_t proportional to (planned n_t) sqrt(t), summing to 1: shape (rounds,)."""
+    planned = np.asarray(planned, np.float64)
+    raw = planned * np.sqrt(np.arange(1, len(planned) + 1))
+    return raw / raw.sum()
+
+
+def stages(rounds: Sequence[Round], combine: str = "planned") -> list[list[int]]:
+    """Numbers of the rounds fixed before the first judgment together, of the others each alone.
+
+    Raises
+    ------
+    SupportError
+        If all rounds are to be combined by the balance heuristic and one was designed after
+        looking.
+    """
+    later = [i for i, r in enumerate(rounds) if r.depends_on]
+    if combine == "balance" and later:
+        names = ", ".join(rounds[i].name or f"round {i + 1}" for i in later)
+        raise SupportError(
+            f"the balance heuristic is biased for rounds that were designed after looking: {names}",
+            hint="combine='planned' weights rounds by the plan, which is exactly unbiased",
+        )
+    if combine not in ("planned", "balance"):
+        raise EvenhandError(
+            f"unknown way to combine rounds {combine!r}", hint="'planned' or 'balance'"
+        )
+    together = [i for i, r in enumerate(rounds) if not r.depends_on]
+    return ([together] if together else []) + [[i] for i in later]
+
+
+def weights_by_cell(
+    omega: np.ndarray, together: Sequence[Sequence[Round]], n_cells: int
+) -> np.ndarray:
+    """Weight of each stage at each cell, summing to 1 over the stages: shape (stages, cells).
+
+    A cell that joined the pool later is shared only among the stages since then. Which these are
+    depends on when systems arrived, never on what was judged, so each weight is still fixed in
+    advance.
+    """
+    raw = np.repeat(omega[:, None], n_cells, axis=1)
+    for row, stage in zip(raw, together, strict=True):
+        known = max(n_cells if r.n_cells is None else r.n_cells for r in stage)
+        row[known:] = 0.0
+    total = raw.sum(0)
+    return raw / np.where(total > 0, total, 1.0)
+
+
+def check_control(control: Control, stage: Sequence[int], rounds: Sequence[Round]) -> None:
+    """Refuse a control variate that would bias its stage.
+
+    Raises
+    ------
+    SupportError
+        If it saw judgments of the stage itself, or of later rounds, other than across folds that
+        were drawn each by itself.
+    """
+    n_cells = len(rounds[stage[0]].sample.expected)
+    if control.mean.shape != (n_cells,) or not np.isfinite(control.mean).all():
+        raise EvenhandError(
+            f"a control variate must be finite for each of the {n_cells:,} cells of the pool"
+        )
+    names = ", ".join(rounds[i].name or f"round {i + 1}" for i in stage)
+    hint = "fit it on earlier rounds, or across folds (`evenhand.controls.cross_fit`)"
+    if any(i >= min(stage) for i in control.past):
+        raise SupportError(
+            f"the control variate of {names} was fitted on judgments that it is to correct: the "
+            "estimate would be biased",
+            hint=hint,
+        )
+    for i in control.crossed:
+        drawn = rounds[i].sample
+        if i not in stage:
+            raise SupportError(
+                f"the control variate of {names} was fitted on a part of round {i + 1}, which is "
+                "another stage: what that round drew may depend on the part left out",
+                hint=hint,
+            )
+        possible = drawn.expected > 0
+        if control.fold is None or drawn.fold is None:
+            crossing = False
+        else:
+            crossing = np.array_equal(drawn.fold[possible], control.fold[possible])
+        if not crossing:
+            raise SupportError(
+                f"the control variate of {names} was fitted across folds that were not drawn each "
+                "by itself",
+                hint="draw rounds of at least 40 pairs, which are drawn by fold",
+            )
