@@ -87,7 +87,7 @@ def predictor(features: Features) -> jax.Array:
     n_features, n_systems = features.values.shape[1], features.votes.shape[1]
     slopes = numpyro.sample("slopes", _normal(n_features, 1.5))
     query_scale = numpyro.sample("query_scale", dist.LogNormal(0.0, 0.3))
-    trust_scale = numpyro.sample("trust_scale", dist.LogNormal(-0.4, 0.3))
+    trust_scale = numpyro.sample("trust_scale", dist.LogNormal(0.0, 0.3))
     queries = numpyro.sample("queries", _normal(features.n_queries))
     trust = numpyro.sample("trust", _normal(n_systems))
     return (
