@@ -55,11 +55,11 @@ class Law:
 
 
 @functools.cache
-def _sampler(name: str, cells: int, n: int):
+def _sampler(name: str, cells: int, n: int, by_fold: int):
     """The sampler as a function of its uniforms, and how many it takes."""
     taken = []
 
-    def run(uniforms, expected, order, permutation):
+    def run(uniforms, expected, order, permutation, *folds):
         taken.clear()
         taken.append(0)
 
@@ -71,11 +71,15 @@ def _sampler(name: str, cells: int, n: int):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(jax.random, "uniform", supplied)
             patch.setattr(sampling, "shuffle", lambda key, n: permutation)
-            return sampling.SAMPLERS[name].draw(jax.random.key(0), expected, n, order, None)
+            apart = sampling.Folds(*folds) if folds else None
+            return sampling.SAMPLERS[name].draw(jax.random.key(0), expected, n, order, apart)
 
-    many = jax.jit(jax.vmap(run, (0, None, None, None)), compiler_options=QUICK)
     padded = 1 << max(1, (cells - 1).bit_length())
     arguments = (np.ones(cells), np.arange(cells), np.arange(padded, dtype=np.uint32))
+    if by_fold:
+        arguments += (np.zeros(cells, np.int32), np.zeros(by_fold, np.int64))
+    axes = (0, *(None for _ in arguments))
+    many = jax.jit(jax.vmap(run, axes), compiler_options=QUICK)
     jax.eval_shape(run, np.zeros(1000), *arguments)
     size = taken[0]
 
@@ -124,14 +128,19 @@ def _breaks(outcomes, size: int, grid: int, keep: int = 8) -> list[np.ndarray]:
 
 
 @functools.cache
-def _law(name: str, expected: bytes, n: int, order: bytes, permutation: bytes) -> Law:
+def _law(
+    name: str, expected: bytes, n: int, order: bytes, permutation: bytes, of: bytes, sizes: bytes
+) -> Law:
     arguments = (
         np.frombuffer(expected),
         np.frombuffer(order, np.int64),
         np.frombuffer(permutation, np.uint32),
     )
     cells = len(arguments[0])
-    run, size = _sampler(name, cells, n)
+    folds = (np.frombuffer(of, np.int32), np.frombuffer(sizes, np.int64))
+    if of:
+        arguments += folds
+    run, size = _sampler(name, cells, n, len(folds[1]))
 
     def outcomes(points: np.ndarray) -> np.ndarray:
         return run(points, *arguments)
@@ -158,13 +167,18 @@ def _law(name: str, expected: bytes, n: int, order: bytes, permutation: bytes) -
 
 @pytest.fixture(scope="session")
 def draws_law():
-    """``(sampler, expected, n, order=, permutation=)`` to the exact `Law`."""
+    """``(sampler, expected, n, order=, permutation=, folds=)`` to the exact `Law`.
+
+    `folds` is the fold of each cell and the draws of each fold, for a round drawn by fold.
+    """
 
     @in_float64
-    def law(name, expected, n, *, order=None, permutation=None) -> Law:
+    def law(name, expected, n, *, order=None, permutation=None, folds=None) -> Law:
         cells = len(expected)
         padded = 1 << max(1, (cells - 1).bit_length())
-        order = np.arange(cells) if order is None else order
+        of, sizes = ([], []) if folds is None else folds
+        if order is None or not len(order):
+            order = np.argsort(of, kind="stable") if len(of) else np.arange(cells)
         permutation = np.arange(padded) if permutation is None else permutation
         return _law(
             name,
@@ -172,6 +186,8 @@ def draws_law():
             n,
             np.asarray(order, np.int64).tobytes(),
             np.asarray(permutation, np.uint32).tobytes(),
+            np.asarray(of, np.int32).tobytes(),
+            np.asarray(sizes, np.int64).tobytes(),
         )
 
     return law

@@ -187,6 +187,97 @@ def test_trap_no_proposal_where_the_guess_happens_to_be_nothing(tiny, make_goal,
     assert design(goal, Moments("guess", guess, guess), kind=kind, floor=0.0).q[0] == 0
 
 
+# Cells that are known, and a guard against a wrong utility
+
+
+@pytest.mark.parametrize("kind", DESIGNS)
+def test_known_cells_are_left_out_and_the_others_keep_their_proportions(tiny, make_goal, kind):
+    target, _ = tiny("missed")
+    goal, utility = make_goal(target, "rank"), noisy(target.pool)
+    known = np.array([False, True, False, False])
+    bare = design(goal, utility, kind=kind, floor=0.0).q
+    q0 = target.mean_weight()
+    for floor in (0.0, 0.1, 1.0):
+        q = design(goal, utility, kind=kind, floor=floor, known=known).q
+        assert q[1] == 0
+        assert q.sum() == pytest.approx(1, abs=1e-14)
+        left, even = np.where(known, 0, bare), np.where(known, 0, q0)
+        expected = (1 - floor) * left / left.sum() + floor * even / even.sum()
+        np.testing.assert_allclose(q, expected, rtol=1e-12)
+    # That nothing is known yet changes nothing.
+    nothing = design(goal, utility, kind=kind, floor=0.1, known=np.zeros(4, bool)).q
+    np.testing.assert_allclose(nothing, design(goal, utility, kind=kind, floor=0.1).q, rtol=1e-15)
+
+
+def test_what_is_known_must_leave_something_to_draw(tiny, make_goal):
+    target, _ = tiny("agree")
+    goal, utility = make_goal(target, "pair"), flat(target.pool)
+    for floor in (0.0, 0.1):
+        with pytest.raises(EvenhandError, match="every pair is judged: there is nothing left"):
+            design(goal, utility, floor=floor, known=np.ones(3, bool))
+    # The systems agree on the cell that is left: it matters to their own values alone.
+    known = np.array([False, True, True])
+    with pytest.raises(EvenhandError, match="every pair that matters to the goal is judged"):
+        design(goal, utility, floor=0.0, known=known)
+    assert design(goal, utility, floor=0.1, known=known).q.tolist() == [1, 0, 0]
+    # A known cell is not lost for never being drawn.
+    guess = np.array([1.0, 0.0, 1.0])
+    known = np.array([False, True, False])
+    assert design(goal, Moments("guess", guess, guess), floor=0.0, known=known).q[2] == 1
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
+@pytest.mark.parametrize("kind", ["absolute", "rank"])
+def test_guard_bounds_what_a_wrong_utility_can_cost(line_target, make_goal, kind, share):
+    rng = np.random.default_rng(0)
+    target = line_target(rng.random((3, 30)) ** 2)
+    goal, guard = make_goal(target, kind), rank_utility(target.pool)
+    true = rng.random(30)
+    # A utility that expects nothing where everything is.
+    wrong = Moments("wrong", np.zeros(30), 1e-12 + (1 - true) ** 40)
+    a = goal.at(np.arange(30))
+
+    def square(q, mean=0.0):
+        """Mean square of one draw; its variance, where the mean is given too."""
+        return VARIANCE(q, a, np.broadcast_to(mean, 30), true**2)
+
+    alone = design(goal, guard, floor=0.0).q
+    bare = design(goal, wrong, floor=0.0).q
+    guarded = design(goal, wrong, guard=guard, guard_share=share, floor=0.0).q
+    np.testing.assert_allclose(guarded, (1 - share) * bare + share * alone, rtol=1e-12)
+    assert (square(guarded) <= square(alone) / share).all()
+    assert (square(bare) > 10 * square(alone) / share).all()
+    # The variance has that bound and what the mean adds, since both draws have the same mean.
+    added = (1 / share - 1) * (true @ a) ** 2
+    assert (square(guarded, true) <= square(alone, true) / share + added + 1e-12).all()
+    # The floor takes its share of both.
+    floored = design(goal, wrong, guard=guard, guard_share=share, floor=0.3).q
+    assert (square(floored) <= square(alone) / (0.7 * share)).all()
+
+
+def test_guard_without_a_share_or_a_rival(tiny, make_goal):
+    target, _ = tiny("missed")
+    goal, utility, guard = make_goal(target, "rank"), noisy(target.pool), flat(target.pool)
+    alone, bare = (design(goal, one, floor=0.0).q for one in (guard, utility))
+    for share, expected in ((0.0, bare), (1.0, alone)):
+        q = design(goal, utility, guard=guard, guard_share=share, floor=0.0).q
+        np.testing.assert_allclose(q, expected, rtol=1e-14)
+    # Where the utility has no mass at all, the guard has it all; where it misses a cell, not.
+    nothing = Moments("nothing", np.zeros(4), np.zeros(4))
+    np.testing.assert_allclose(design(goal, nothing, guard=guard, floor=0.0).q, alone, rtol=1e-14)
+    part = np.array([1.0, 0.0, 1.0, 1.0])
+    assert (design(goal, Moments("part", part, part), guard=guard, floor=0.0).q > 0).all()
+    # What is known is left out of both.
+    known = np.array([True, False, False, False])
+    q = design(goal, utility, guard=guard, floor=0.0, known=known).q
+    parts = [np.where(known, 0, one) for one in (bare, alone)]
+    expected = 0.8 * parts[0] / parts[0].sum() + 0.2 * parts[1] / parts[1].sum()
+    np.testing.assert_allclose(q, expected, rtol=1e-12)
+
+
+# What is refused
+
+
 def test_faults_are_told(tiny, make_goal):
     target, _ = tiny("agree")
     goal = make_goal(target, "pair")

@@ -390,13 +390,23 @@ def test_trap_changing_the_plan_after_seeing_data(tiny, plans):
         np.testing.assert_allclose(planned, planned_weights(np.array([2, 4])))
 
 
-def test_planned_weights_sum_to_one_and_follow_the_square_root_rule():
-    planned = np.array([10, 20, 5, 40])
-    weights = planned_weights(planned)
-    assert weights.sum() == pytest.approx(1, abs=1e-15)
-    ratio = weights / (planned * np.sqrt([1, 2, 3, 4]))
-    np.testing.assert_allclose(ratio, ratio[0])
-    assert planned_weights(np.array([7])).tolist() == [1.0]
+def test_trap_stopping_when_it_looks_good(line_target):
+    # One draw a round: a running mean that is reported as soon as it reaches the truth is off by
+    # 13/60. Two rounds as planned are not.
+    target, utility = line_target([[0.5, 0.3, 0.2]]), np.array([0.0, 1.0, 4.0])
+    goal, expected = targets.absolute(target), np.full(3, 1 / 3)
+    truth = target.values(utility)[0]
+    assert truth == pytest.approx(1.1, abs=1e-15)
+    stopped = planned = 0.0
+    for first, second in itertools.product(range(3), repeat=2):
+        rounds = [
+            Round(Sample("iid", np.array([c]), expected), utility[[c]]) for c in (first, second)
+        ]
+        one, both = (estimate(goal, some).value[0] for some in (rounds[:1], rounds))
+        stopped += (one if one >= truth else both) / 9
+        planned += both / 9
+    assert stopped - truth == pytest.approx(13 / 60, abs=1e-12)
+    assert abs(planned - truth) <= EXACT
 
 
 # Standard errors

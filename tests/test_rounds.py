@@ -18,7 +18,7 @@ import pytest
 from evenhand import rounds
 from evenhand.errors import StudyError
 from evenhand.pools import pool
-from evenhand.rounds import Record, appearing, fingerprint, load, names, save, write_whole
+from evenhand.rounds import Record, Stored, appearing, fingerprint, load, names, save, write_whole
 from evenhand.sampling import Sample
 from evenhand.trec import read_qrels, read_runs
 
@@ -58,7 +58,7 @@ SAMPLE = Sample("iid", np.array([4, 0, 4]), 3 * Q)
 
 @pytest.fixture
 def saved(tmp_path, cells, record):
-    save(tmp_path, record, SAMPLE, Q, cells, np.array([0, 4]))
+    save(tmp_path, Stored(record, SAMPLE, np.zeros(0, np.int64), {}), Q, cells, np.array([0, 4]))
     return tmp_path
 
 
@@ -77,8 +77,10 @@ def content(folder: Path) -> list[str]:
 
 
 def test_what_was_saved_comes_back(saved, cells, record):
-    found, sample = load(saved, "round-001", cells)
-    assert found == record
+    stored = load(saved, "round-001", cells)
+    sample = stored.sample
+    assert stored.record == record
+    assert (len(stored.known), stored.signals, sample.fold) == (0, {}, None)
     assert sample.sampler == "iid"
     assert sample.draws.tolist() == [4, 0, 4]
     assert sample.expected.tolist() == SAMPLE.expected.tolist()
@@ -109,13 +111,45 @@ def test_the_files_of_a_round(saved, cells):
     assert cells.cells_of(read_qrels(filled)).tolist() == [0, 4]
 
 
+def test_folds_known_cells_and_signals_come_back(tmp_path, cells, record):
+    fold = np.array([1, 0, 0, 1, 1], np.int32)
+    sample = Sample("distinct", np.array([2, 4]), 2 * np.array([0, 0, 0.5, 0, 0.5]), fold)
+    told = {"judge": np.array([1.0, np.nan, 0.0, np.nan, 2.5]), "clicks": np.full(5, 0.5)}
+    record = replace(record, sampler="distinct", budget=2, folds=2, known=1, signals=("judge",))
+    record = replace(record, signals=tuple(told))
+    q = np.array([0, 0, 0.5, 0, 0.5])
+    save(tmp_path, Stored(record, sample, np.array([0]), told), q, cells, np.array([2, 4]))
+    found = load(tmp_path, "round-001", cells)
+    assert found.record == record
+    assert found.known.tolist() == [0]
+    # Folds are kept for what could be drawn; those of the rest never matter.
+    assert found.sample.fold is not None
+    assert found.sample.fold[[2, 4]].tolist() == [0, 1]
+    assert list(found.signals) == ["judge", "clicks"]
+    for name, column in told.items():
+        np.testing.assert_array_equal(found.signals[name], column)
+    # Without the cells that were known the round would be read wrongly.
+    (tmp_path / "round-001" / "known.parquet").unlink()
+    assert "is not a whole round" in refused(load, tmp_path, "round-001", cells).message
+
+
+def test_a_round_of_an_earlier_version_is_read(saved, cells):
+    path = saved / "round-001" / "round.json"
+    old = json.loads(path.read_text(encoding="utf-8"))
+    for name in ("folds", "known", "signals"):
+        del old[name]
+    path.write_text(json.dumps(old), encoding="utf-8")
+    found = load(saved, "round-001", cells)
+    assert (found.record.folds, found.record.known, found.record.signals) == (1, 0, ())
+
+
 def test_cells_that_came_later_were_not_expected(saved, cells, record):
     more = read_runs(RUNS, {"c": {"q1": {"d0": 1, "d2": 0.5}, "q2": {"d9": 1}}})
     later = pool(more, after=cells)
     assert len(later) == 7
-    found, sample = load(saved, "round-001", later)
-    assert found == record
-    assert sample.expected.tolist() == [*SAMPLE.expected, 0.0, 0.0]
+    stored = load(saved, "round-001", later)
+    assert stored.record == record
+    assert stored.sample.expected.tolist() == [*SAMPLE.expected, 0.0, 0.0]
 
 
 def test_a_fingerprint_is_of_the_pairs_in_their_order(cells):
@@ -445,7 +479,8 @@ def test_a_file_in_no_folder(tmp_path):
 
 def test_a_round_is_drawn_once(saved, cells, record):
     before = (saved / "round-001" / "round.json").read_bytes()
-    error = refused(save, saved, replace(record, seed=8), SAMPLE, Q, cells, np.array([0]))
+    stored = Stored(replace(record, seed=8), SAMPLE, np.zeros(0, np.int64), {})
+    error = refused(save, saved, stored, Q, cells, np.array([0]))
     assert error.message == (
         f"round-001 of {saved} was drawn by another process meanwhile; run the command again"
     )

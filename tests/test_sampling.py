@@ -19,9 +19,15 @@ from evenhand.errors import EvenhandError, PrecisionError
 from evenhand.precision import in_float64
 from evenhand.sampling import (
     SAMPLERS,
+    Folds,
     Sample,
     cumulate,
     draw,
+    expected_by_fold,
+    fold_of,
+    fold_sizes,
+    folds_for,
+    layout,
     shuffle,
     slice_order,
     slices_variance,
@@ -411,6 +417,259 @@ def test_drawing_every_cell_draws_every_cell(fifty):
     sample = draw(jax.random.key(0), fifty, 50)
     np.testing.assert_array_equal(sample.cells, np.arange(50))
     np.testing.assert_array_equal(sample.expected, np.ones(50))
+
+
+# By fold
+
+
+def test_folds_are_balanced_and_stay_what_they_are():
+    # A study that is read back, or goes on elsewhere, must find the folds that it was drawn by.
+    assert fold_of(16, 4).tolist() == [3, 1, 2, 1, 2, 2, 0, 3, 2, 0, 2, 1, 3, 3, 2, 1]
+    assert fold_of(5, 1).tolist() == [0] * 5
+    for folds in (2, 3, 4, 5):
+        many = fold_of(100_000, folds)
+        assert many.dtype == np.int32
+        # Cells that join the pool leave the others where they are.
+        np.testing.assert_array_equal(many[:1000], fold_of(1000, folds))
+        counts = np.bincount(many, minlength=folds)
+        assert scipy.stats.chisquare(counts).pvalue > 1e-6
+        # Neighbours are mostly of one query: they fall apart like strangers.
+        pairs = np.bincount(many[1:] * folds + many[:-1], minlength=folds**2)
+        assert scipy.stats.chisquare(pairs).pvalue > 1e-6
+
+
+def test_few_draws_are_not_split_into_folds(fifty):
+    assert folds_for(39, 50) is None
+    assert folds_for(400, 50, 1) is None
+    np.testing.assert_array_equal(folds_for(40, 50), fold_of(50, 4))
+    np.testing.assert_array_equal(folds_for(20, 50, 2), fold_of(50, 2))
+    for n, folds in ((39, 1), (40, 4)):
+        assert draw(jax.random.key(0), fifty, n, sampler="iid").n_folds == folds
+    with pytest.raises(EvenhandError, match="number of folds must be at least 1, got 0"):
+        draw(jax.random.key(0), fifty, 40, folds=0)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_fold_sizes(data):
+    folds = data.draw(st.integers(1, 6))
+    support = np.array(data.draw(st.lists(st.integers(0, 30), min_size=folds, max_size=folds)))
+    alive = int((support > 0).sum())
+    if not alive:
+        return
+    n = data.draw(st.integers(alive, int(support.sum())))
+    # Expectations of at most the support that sum to n, as water-filling gives.
+    share = np.array(data.draw(st.lists(st.floats(0.01, 1), min_size=folds, max_size=folds)))
+    q = np.zeros(180)  # one length for all, which compiles once
+    q[: support.sum()] = np.repeat(share, support) / (share @ support)
+    expected = np.bincount(
+        np.repeat(np.arange(folds), support), filled_up(q, n)[: support.sum()], minlength=folds
+    )
+    sizes = fold_sizes(expected, support)
+    assert sizes.dtype == np.int64
+    assert sizes.sum() == n
+    assert (sizes <= support).all()
+    assert (sizes[support > 0] >= 1).all()
+    # Each fold that had to be given its one draw takes at most one from the others.
+    raised = int(((expected < 1 - 1e-9) & (support > 0)).sum())
+    assert (np.abs(sizes - expected) < 1 + raised + 1e-9).all()
+    whole = np.round(expected, 9) == np.round(expected)
+    if whole.all() and not raised:
+        np.testing.assert_array_equal(sizes, np.round(expected))
+
+
+FOLDED = {
+    # Cells' proposals, folds and draws of each fold.
+    "two and two": ([0.2, 0.15, 0.1, 0.25, 0.1, 0.2], [0, 1, 0, 1, 1, 0], 4),
+    "hole": ([0.2, 0.0, 0.2, 0.1, 0.3, 0.2], [0, 0, 1, 0, 1, 1], 3),
+    "full": ([0.05, 0.05, 0.1, 0.4, 0.4], [0, 0, 1, 0, 1], 3),
+    "three": ([0.1, 0.2, 0.3, 0.1, 0.3], [2, 0, 1, 1, 0], 3),
+}
+
+
+def by_fold(sampler, case):
+    """Expectations, and (of, sizes)."""
+    q, of, n = (np.array(x) for x in FOLDED[case])
+    expected, sizes = expected_by_fold(sampler, q, int(n), of)
+    return expected, (of, sizes)
+
+
+def check_folds(law, expected, folds):
+    """Expectations, number of draws of each fold, and independence of the folds, to EXACT."""
+    of, sizes = folds
+    counts = law.counts(len(of))
+    np.testing.assert_allclose(law.mean(counts), expected, rtol=0, atol=EXACT)
+    parts = []
+    for f, size in enumerate(sizes):
+        assert (counts[:, of == f].sum(1) == size).all()
+        parts.append(np.unique(counts[:, of == f], axis=0, return_inverse=True)[1].reshape(-1))
+    shape = [part.max() + 1 for part in parts]
+    joint = np.zeros(shape)
+    np.add.at(joint, tuple(parts), law.probability)
+    marginals = [
+        joint.sum(tuple(a for a in range(len(shape)) if a != f)) for f in range(len(shape))
+    ]
+    product = marginals[0]
+    for marginal in marginals[1:]:
+        product = np.multiply.outer(product, marginal)
+    np.testing.assert_allclose(joint, product, rtol=0, atol=EXACT)
+
+
+@pytest.mark.parametrize("case", FOLDED)
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_folds_are_drawn_independently_with_exact_expectations(draws_law, sampler, case):
+    expected, (of, sizes) = by_fold(sampler, case)
+    q, n = np.array(FOLDED[case][0]), FOLDED[case][2]
+    assert sizes.sum() == n
+    assert ((expected > 0) == (q > 0)).all()
+    np.testing.assert_allclose(np.bincount(of, expected), sizes, rtol=1e-14)
+    for f in range(len(sizes)):  # in proportion within a fold, but for what is certain
+        ratio = (expected / np.where(q > 0, q, 1))[(of == f) & (expected < 1) & (q > 0)]
+        np.testing.assert_allclose(ratio, ratio[:1].repeat(len(ratio)), rtol=1e-12)
+    law = draws_law(sampler, expected, n, folds=(of, sizes))
+    check_folds(law, expected, (of, sizes))
+    if not SAMPLERS[sampler].repeats:
+        assert law.counts(len(q)).max() == 1
+    # A telling order within each fold changes nothing of it.
+    telling = np.lexsort((-q, of))
+    check_folds(
+        draws_law(sampler, expected, n, order=telling, folds=(of, sizes)), expected, (of, sizes)
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("case", ["two and two", "hole", "three"])
+def test_distinct_folds_are_independent_in_every_order(draws_law, case, seed):
+    expected, folds = by_fold("distinct", case)
+    # Padding may stand anywhere too.
+    permutation = np.random.default_rng(seed).permutation(8)
+    law = draws_law("distinct", expected, FOLDED[case][2], permutation=permutation, folds=folds)
+    check_folds(law, expected, folds)
+    assert law.counts(len(expected)).max() == 1
+
+
+def test_trap_folds_of_one_common_draw(draws_law, expected_counts):
+    # Drawn as one, what one fold has the other lacks.
+    q, of = np.array(FOLDED["two and two"][0]), np.array(FOLDED["two and two"][1])
+    law = draws_law("distinct", expected_counts("distinct", q, 4), 4)
+    first = law.counts(6)[:, of == 0].sum(1)
+    assert len(np.unique(first)) > 1
+    assert expected_by_fold("distinct", q, 4)[1] is None
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_layout_goes_fold_by_fold(tiny, make_goal, sampler):
+    goal = make_goal(tiny("twins")[0], "pair")
+    of = np.array([1, 0, 1, 0, 0, 1])
+    order = layout(goal, sampler, of)
+    if sampler == "distinct":  # in a random order of its own
+        assert len(order) == 0
+        return
+    np.testing.assert_array_equal(np.sort(order), np.arange(6))
+    assert (np.diff(of[order]) >= 0).all()
+    telling = slice_order(goal) if sampler == "slices" else np.arange(6)
+    for f in (0, 1):
+        np.testing.assert_array_equal(order[of[order] == f], telling[of[telling] == f])
+    assert len(layout(goal, "iid")) == 0
+    np.testing.assert_array_equal(layout(goal, "slices"), slice_order(goal))
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_real_draws_by_fold(line_target, sampler):
+    """Each fold has exactly its draws, and counts their expectation, over 2,000 rounds of 48.
+
+    The limit has a false-alarm rate of 1e-6 over the 80 cells; see the test without folds.
+    """
+    rng = np.random.default_rng(4)
+    target, rounds, n = line_target(rng.random((2, 80)) ** 3), 2000, 48
+    plan = design(targets.absolute(target), flat(target.pool), floor=0.1)
+    samples = [draw(jax.random.key(seed), plan, n, sampler=sampler) for seed in range(3)]
+    of = fold_of(80, 4)
+    expected, sizes = expected_by_fold(sampler, plan.q, n, of)
+    assert sizes.tolist() == np.bincount(of[samples[0].draws], minlength=4).tolist()
+    for sample in samples:
+        np.testing.assert_array_equal(sample.expected, expected)
+        np.testing.assert_array_equal(sample.fold, of)
+        np.testing.assert_array_equal(np.bincount(sample.fold_at(sample.draws)), sizes)
+        assert sample.n_folds == 4
+    with jax.enable_x64(True):
+        order, folds = (
+            jnp.asarray(layout(plan.goal, sampler, of)),
+            Folds(*map(jnp.asarray, (of, sizes))),
+        )
+
+        def one(key):
+            return SAMPLERS[sampler].draw(key, jnp.asarray(expected), n, order, folds)
+
+        keys = jax.random.split(jax.random.key(12), rounds)
+        drawn = np.asarray(jax.jit(jax.vmap(one))(keys))
+    for key, draws in zip(keys[:2], drawn[:2], strict=True):
+        np.testing.assert_array_equal(draw(key, plan, n, sampler=sampler).draws, draws)
+    counts = np.array([np.bincount(d, minlength=80) for d in drawn])
+    for f in range(4):
+        assert (counts[:, of == f].sum(1) == sizes[f]).all()
+    if not SAMPLERS[sampler].repeats:
+        assert counts.max() == 1
+    limit = scipy.stats.norm.isf(1e-6 / 160) * np.sqrt(expected / rounds)
+    assert (np.abs(counts.mean(0) - expected) <= limit + 1e-12).all()
+
+
+def test_drawing_every_cell_by_fold_draws_every_cell(fifty):
+    sample = draw(jax.random.key(0), fifty, 50)
+    assert sample.n_folds == 4
+    np.testing.assert_array_equal(sample.cells, np.arange(50))
+    np.testing.assert_array_equal(sample.expected, np.ones(50))
+
+
+# Covariance
+
+
+def covariance(sampler, z, expected, fold, folds):
+    """Covariance of the sum over some draws, in NumPy."""
+    with jax.enable_x64(True):
+        compiled = jax.jit(SAMPLERS[sampler].covariance, static_argnums=3)
+        return jax.tree.map(np.asarray, compiled(z, expected, np.asarray(fold, np.int32), folds))
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_covariances_of_folds_add_up(sampler):
+    rng = np.random.default_rng(0)
+    z, expected = rng.normal(size=(12, 3)), rng.uniform(0.1, 0.9, 12)
+    expected[[2, 7]] = 1.0  # certain
+    fold = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 3, 3, 3])  # none of fold 2
+    found, degrees = covariance(sampler, z, expected, fold, 4)
+    rows = [fold == f for f in (0, 1, 3)]
+    apart = [covariance(sampler, z[r], expected[r], np.zeros(r.sum()), 1) for r in rows]
+    np.testing.assert_allclose(found, sum(c for c, _ in apart), rtol=1e-12)
+    assert degrees == sum(d for _, d in apart)
+    if sampler != "distinct":
+        np.testing.assert_allclose(found, sum(np.cov(z[r].T) * r.sum() for r in rows), rtol=1e-12)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_fold_with_one_free_draw_counts_with_its_square(sampler):
+    z = np.array([[1.0, 2.0], [3.0, -1.0], [0.5, 4.0]])
+    expected = np.array([0.75, 0.5, 0.5])
+    found, degrees = covariance(sampler, z, expected, [1, 0, 0], 2)
+    alone, _ = covariance(sampler, z[1:], expected[1:], [0, 0], 1)
+    free = 0.25 if sampler == "distinct" else 1.0
+    np.testing.assert_allclose(found, alone + free * np.outer(z[0], z[0]), rtol=1e-12)
+    assert degrees == 1
+    # Each fold with one: the sum of their squares, which still says something.
+    found, degrees = covariance(sampler, z, expected, [0, 1, 2], 3)
+    free = 1 - expected if sampler == "distinct" else np.ones(3)
+    np.testing.assert_allclose(found, (free * z.T) @ z, atol=1e-14)
+    assert (np.diag(found) > 0).all()
+    # One in all says nothing.
+    assert np.isnan(covariance(sampler, z[:1], expected[:1], [1], 2)[0]).all()
+    if sampler == "distinct":
+        # What is certain does not vary, nor counts as a draw that does.
+        np.testing.assert_array_equal(covariance(sampler, z, np.ones(3), [1, 0, 0], 2)[0], 0)
+        one_free = np.array([1.0, 1.0, 0.5])
+        assert np.isnan(covariance(sampler, z, one_free, [1, 0, 0], 2)[0]).all()
+
+
+# What is refused
 
 
 def test_faults_are_told(fifty):

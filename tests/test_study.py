@@ -249,7 +249,7 @@ def test_a_draw_is_recorded(make):
     }
     assert kept["depends_on"] == []
     assert kept["cells"] == len(study.pool)
-    assert list(kept["versions"]) == ["evenhand", "jax", "numpy"]
+    assert list(kept["versions"]) == ["evenhand", "jax", "numpy", "numpyro"]
     assert study.pool.names(np.array(sorted(drawn(study)))) == tuple(
         map(list, zip(*asked(study), strict=True))
     )
@@ -329,14 +329,21 @@ def test_what_cannot_be_drawn_is_refused(make, budget, options, message):
 
 
 def test_a_pair_is_to_be_judged_once(make):
+    # What is known is left out and counted exactly; what is still open may be drawn again.
     study = make()
     study.draw(N, seed=1)
     study.judge(grades(asked(study)[:4]))
-    second = study.draw(N, seed=2)
-    both = set(drawn(study)) & set(drawn(study, 2))
     known = set(study.pool.find(*zip(*asked(study)[:4], strict=True)).tolist())
-    assert both & known
-    assert second.n_new == len(asked(study, 2)) == N - len(set(drawn(study, 2)) & known)
+    second = study.draw(N, seed=2)
+    assert not set(drawn(study, 2)) & known
+    assert second.n_new == len(asked(study, 2)) == N
+    assert record(study, 2)["known"] == 4
+    one, two = study.rounds()
+    assert one.known is None
+    assert two.known is not None
+    assert set(np.flatnonzero(np.isfinite(two.known))) == known
+    assert not two.sample.expected[list(known)].any()
+    assert set(drawn(study)) & set(drawn(study, 2))
 
 
 def test_a_round_depends_on_those_of_which_a_judgment_was_known(make):
@@ -843,11 +850,13 @@ from evenhand.sampling import Sample
 
 def without_jax():
     # What is drawn does not matter here, and JAX cannot be used on both sides of a fork.
-    def design(goal, utility, *, kind, floor):
+    def design(goal, utility, *, kind, floor, known):
         mass = 1 + np.random.default_rng(0).random(len(goal.target.pool))
+        if known is not None:
+            mass[known] = 0
         return Design(goal, "optimal/rank", mass / mass.sum(), floor)
     def draw(key, made, n, *, sampler):
-        cells = np.random.default_rng(key).permutation(len(made.q))[:n]
+        cells = np.random.default_rng(key).permutation(np.flatnonzero(made.q))[:n]
         return Sample(sampler, cells.astype(np.int64), n * made.q)
     study.design, study.draw = design, draw
     study.jax = types.SimpleNamespace(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -362,6 +363,26 @@ def estimate(
 @click.option("--budgets", type=Numbers(int), default="250,1000", show_default=True)
 @click.option("--designs", type=Names(), default="naive,flat,rank", show_default=True)
 @click.option("--samplers", type=Names(), default="distinct", show_default=True)
+@click.option(
+    "--utility",
+    type=click.Choice(["learned"]),
+    help="Also replicate studies that learn: cross-fitted, and steered from the second round on.",
+)
+@click.option(
+    "--rounds",
+    type=Numbers(int),
+    default="1,2",
+    show_default=True,
+    help="In how many rounds they learn.",
+)
+@click.option(
+    "--signals",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="What else is known of pairs (qid, docid, value), to learn from; repeatable.",
+)
+@METHOD
 @click.option("--floor", type=float, default=0.1, show_default=True)
 @click.option("--replications", type=int, default=1000, show_default=True)
 @SEED_0
@@ -379,6 +400,9 @@ def simulate(
     order: str,
     negative: str,
     plot: str | None,
+    utility: str | None,
+    rounds: list[int],
+    signals: tuple[str, ...],
     form: str,
     **options: Any,
 ) -> None:
@@ -393,6 +417,8 @@ def simulate(
             read_runs(*runs, order=order),
             read_qrels(*qrels, negative=negative),
             measure,
+            learn=rounds if utility else (),
+            signals={Path(name).name: read_qrels(name) for name in signals},
             progress=progress,
             **options,
         )

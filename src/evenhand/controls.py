@@ -83,15 +83,15 @@ def cross_fit(
     fold = rounds[crossed[0]].sample.fold
     assert fold is not None
     before, now = labels(seen), labels([rounds[i] for i in crossed])
-    known = np.isin(before.cells, now.cells)
-    before = before.only(~known)
     belongs, folds = fold[now.cells], np.unique(fold)
 
     def without(*left_out: int) -> Labels:
         kept = now.only(~np.isin(belongs, left_out))
+        # A cell judged again counts once; but that a fold left out drew it again must not show.
+        rest = before.only(~np.isin(before.cells, kept.cells))
         return Labels(
-            np.concatenate([before.cells, kept.cells]),
-            np.concatenate([before.utility, kept.utility]),
+            np.concatenate([rest.cells, kept.cells]),
+            np.concatenate([rest.utility, kept.utility]),
         )
 
     couples = list(itertools.combinations(folds, 2)) if gated and len(folds) > 2 else []

@@ -336,7 +336,7 @@ def design(
         raise EvenhandError(
             "all systems return the same rankings: every difference is exactly 0, "
             "there is nothing to judge"
-            if known is None
+            if not goal.norms().any()
             else "every pair that matters to the goal is judged: there is nothing left to draw"
         )
     q0 = _normalised(jnp.asarray(goal.target.mean_weight() * free))

@@ -46,6 +46,8 @@ __all__ = ["Fitted", "energy", "laplace", "moments", "nuts", "parameters", "svi"
 
 #: Draws of the parameters that predictions average over, in antithetic pairs.
 DRAWS = 32
+#: Damping at which Newton's method gives up.
+MOST_DAMPING = 1e12
 
 
 class Fitted(NamedTuple):
@@ -181,7 +183,7 @@ def _newton(total: Callable[..., Any], start: jax.Array, most: int) -> _Climb:
             ahead=jnp.where(stuck, kept.theta + jnp.nan, kept.theta - move),
             damping=damping,
             steps=now.steps + 1,
-            rest=(better & (now.damping == 0) & (fell < 1e-8)) | (damping > 1e12),
+            rest=(better & (now.damping == 0) & (fell < 1e-8)) | (damping > MOST_DAMPING),
         )
 
     nothing = jnp.zeros_like(start)
@@ -241,7 +243,9 @@ def laplace(
         theta = end.theta + away
         value = jax.lax.map(lambda t: total(lambda down: down, t), theta)
         ratio = (noise**2).sum(1) / 2 - value
-        return Fitted(end.theta, theta, ratio - ratio.max(), end.steps, end.rest)
+        # Where no damping helped, the climb gave up.
+        rested = end.rest & (end.damping <= MOST_DAMPING)
+        return Fitted(end.theta, theta, ratio - ratio.max(), end.steps, rested)
 
     # One after the other: each climb ends when it is done, and memory is that of one.
     return jax.lax.map(lambda one: fit(*one), (features, judged, start))

@@ -39,7 +39,6 @@ __all__ = [
     "NumPyroPrior",
     "Posterior",
     "Prior",
-    "learned_utility",
 ]
 
 #: Ways to find a posterior.
@@ -245,17 +244,6 @@ def _rows(table: FeatureTable, labels: Labels, size: int) -> tuple[Features, Jud
         _n_assessors(labels),
     )
     return table.rows(labels.cells, size), judged
-
-
-def learned_utility(posterior: Posterior, n_cells: int) -> Moments:
-    """What a design needs that is followed by a control variate: the variance that remains.
-
-    With r replaced by r - E[r], the second moment of what is drawn for is the predictive variance,
-    of parameters and assessor both.
-    """
-    found = posterior.predict(np.arange(n_cells))
-    remains = np.maximum(found.second_moment - found.mean**2, 0.0)
-    return Moments(found.name, np.zeros(n_cells), remains)
 
 
 def _n_assessors(labels: Labels) -> int:

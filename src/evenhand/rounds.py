@@ -320,8 +320,9 @@ def load(study: Path, name: str, pool: Pool) -> Stored:
         )
     try:
         content = json.loads((folder / "round.json").read_text(encoding="utf-8"))
-        lists = {key: tuple(content.get(key, ())) for key in ("depends_on", "signals")}
-        record = Record(**{**content, **lists})
+        depends_on = tuple(content["depends_on"])
+        signals = tuple(content.get("signals", ()))
+        record = Record(**{**content, "depends_on": depends_on, "signals": signals})
         stored = None
         if record.cells <= len(pool) and record.pool == fingerprint(pool, record.cells):
             sample, known = _sample(folder, record, len(pool)), np.zeros(0, np.int64)

@@ -12,15 +12,19 @@ For each budget, design and sampler:
 - ``bias_z``: largest |mean error| over its Monte Carlo standard error, over the systems;
 - ``accuracy``: share of pairs of truly different systems whose order is right;
 - ``tau``: mean Kendall tau-a between the estimated and the true order;
-- ``coverage``, ``width``: of the interval for each contrast of the goal, averaged over contrasts.
+- ``coverage``, ``width``: of the interval for each contrast of the goal, averaged over contrasts;
+- ``pairs``: coverage of the intervals for all pairs of systems, averaged over pairs.
+
+Studies that learn (`evenhand.loops`) are replicated one after the other, since each fits models on
+the way; their rows say in how many rounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,10 +34,13 @@ from scipy import special
 from evenhand import targets, utilities
 from evenhand.designs import Design, design
 from evenhand.errors import EvenhandError
+from evenhand.features import features, signal
 from evenhand.intervals import check_level
+from evenhand.loops import study_that_learns
 from evenhand.measures import Measure, parse
 from evenhand.pools import pool
 from evenhand.precision import in_float64
+from evenhand.prior import NumPyroPrior, Prior
 from evenhand.sampling import SAMPLERS, slice_order
 from evenhand.tables import Result, Table
 from evenhand.targets import Goal
@@ -97,7 +104,8 @@ class Simulation(Result):
     def tables(self) -> list[Table]:
         """A row a setting; with few systems also each system's mean and standard deviation."""
         scalars = [k for k, v in self.rows[0].items() if not isinstance(v, np.ndarray)]
-        digits = {"rmse": 4, "rmse_se": 4, "bias_z": 2, "accuracy": 3, "tau": 3, "coverage": 3}
+        digits = {"rmse": 4, "rmse_se": 4, "bias_z": 2, "accuracy": 3, "tau": 3}
+        digits |= {"coverage": 3, "pairs": 3}
         title = (
             f"{self.measure}, goal {self.goal}: {len(self.systems)} systems, "
             f"{self.replications:,} replications, {self.level:.0%} intervals"
@@ -105,12 +113,12 @@ class Simulation(Result):
         tables = [Table.of(title, {k: [row[k] for row in self.rows] for k in scalars}, digits)]
         if len(self.systems) <= 10:
             columns: dict[str, list[Any]] = {
-                k: [] for k in ("budget", "design", "sampler", "system")
+                k: [] for k in ("budget", "design", "sampler", "rounds", "system")
             }
             columns |= {"truth": [], "mean": [], "sd": []}
             for row in self.rows:
                 for j, system in enumerate(self.systems):
-                    values = (row["budget"], row["design"], row["sampler"], system, self.truth[j])
+                    values = (*(row[k] for k in list(columns)[:4]), system, self.truth[j])
                     for name, value in zip(
                         columns, (*values, row["mean"][j], row["sd"][j]), strict=True
                     ):
@@ -136,8 +144,8 @@ class Simulation(Result):
 
 
 @partial(jax.jit, static_argnames=("sampler", "n"))
-def _replicate(keys, expected, order, slot, table, matrix, *, sampler, n):
-    """Estimates, contrasts, their variances and degrees of freedom: one study a key.
+def _replicate(keys, expected, order, slot, table, *, sampler, n):
+    """Estimates, their covariance and degrees of freedom: one study a key.
 
     `table` holds w_c u_c of the cells with a utility above 0 and a last row of zeros; `slot` leads
     from a cell to its row.
@@ -148,14 +156,8 @@ def _replicate(keys, expected, order, slot, table, matrix, *, sampler, n):
         cells = law.draw(key, expected, n, order, None)
         at = expected[cells]
         z = table[slot[cells]] / at[:, None]
-        contrasted = targets.contrasts(z, matrix)
-
-        def alone(column):  # each contrast's own variance, without the covariances
-            square, degrees = law.covariance(column[:, None], at, together, 1)
-            return square[0, 0], degrees
-
-        variance, degrees = jax.vmap(alone, in_axes=1)(contrasted)
-        return z.sum(0), contrasted.sum(0), variance, degrees[0]
+        covariance, degrees = law.covariance(z, at, together, 1)
+        return z.sum(0), covariance, degrees
 
     return jax.vmap(study)(keys)
 
@@ -168,6 +170,8 @@ def simulate(
     budgets: Sequence[int],
     designs: Iterable[str | Design] = ("rank",),
     samplers: Iterable[str] = ("distinct",),
+    learn: Sequence[int] = (),
+    prior: Prior | None = None,
     floor: float = 0.1,
     replications: int = 1000,
     level: float = 0.95,
@@ -188,6 +192,11 @@ def simulate(
         Names of `PLANS`, or designs.
     samplers
         Names of `evenhand.sampling.SAMPLERS`.
+    learn
+        Also replicate studies that learn, in so many rounds each: designed from ranks, then from
+        what was learned, and cross-fitted.
+    prior
+        What learns; by default the models of `evenhand.models` over the features of the pool.
     floor
         Of the designs given by name.
     replications
@@ -207,7 +216,11 @@ def simulate(
     check_level(level)
     if replications < 2:
         raise EvenhandError(f"a simulation needs at least 2 replications, got {replications}")
-    samplers = list(samplers)
+    samplers, learn = list(samplers), list(learn)
+    if any(rounds < 1 for rounds in learn):
+        raise EvenhandError(f"a study has at least one round, got {min(learn)}")
+    if learn and prior is None:
+        prior = NumPyroPrior(features(goal.target.pool))
     for name in samplers:
         if name not in SAMPLERS:
             raise EvenhandError(
@@ -232,8 +245,9 @@ def simulate(
     )
     truth = goal.target.values(utility)
     order = slice_order(goal) if "slices" in samplers else np.zeros(0, np.int64)
-    held = [jnp.asarray(x) for x in (order, slot, table, goal.matrix)]
-    total = replications * len(budgets) * len(plans) * len(samplers)
+    held = [jnp.asarray(x) for x in (order, slot, table)]
+    settings = len(plans) * len(samplers) + len(learn)
+    total = replications * len(budgets) * settings
 
     def told(done: int) -> None:
         if progress is not None:
@@ -244,9 +258,27 @@ def simulate(
         for name, plan in plans:
             for sampler in samplers:
                 expected = SAMPLERS[sampler].expected(jnp.asarray(plan.q), budget)
-                found = _run(expected, held, sampler, budget, replications, seed, told)
-                rows.append({"budget": budget, "design": name, "sampler": sampler})
-                rows[-1] |= _summary(goal, truth, level, *found)
+                found = _run(
+                    goal, truth, expected, held, sampler, budget, replications, seed, level, told
+                )
+                rows.append({"budget": budget, "design": name, "sampler": sampler, "rounds": 1})
+                rows[-1] |= _summary(truth, found)
+        for n_rounds in learn:
+            found = _learned(
+                goal,
+                truth,
+                utility,
+                prior,
+                budget,
+                n_rounds,
+                floor,
+                replications,
+                seed,
+                level,
+                told,
+            )
+            rows.append({"budget": budget, "design": "learned", "sampler": "distinct"})
+            rows[-1] |= {"rounds": n_rounds} | _summary(truth, found)
     return Simulation(
         measure=str(goal.target.measure),
         goal=goal.kind,
@@ -268,6 +300,8 @@ def simulate_runs(
     systems: Sequence[str] | None = None,
     sample_systems: int | None = None,
     queries: Iterable[str] | None = None,
+    signals: Mapping[str, Qrels] | None = None,
+    method: str = "laplace",
     seed: int = 0,
     **options: Any,
 ) -> Simulation:
@@ -286,6 +320,10 @@ def simulate_runs(
         Only so many, drawn at random by `seed`.
     queries
         By default those of the qrels.
+    signals
+        What else is known of pairs, by name, for studies that learn.
+    method
+        How their models are fitted.
     seed
         Of systems and draws.
     **options
@@ -312,6 +350,9 @@ def simulate_runs(
     utility = np.zeros(len(cells))
     utility[judged] = known
     wanted = targets.goal(targets.target(cells, measure), goal, system=baseline)
+    if options.get("learn"):
+        known = {name: signal(cells, table) for name, table in (signals or {}).items()}
+        options["prior"] = NumPyroPrior(features(cells, known), method=method)
     found = simulate(wanted, utility, seed=seed, **options)
     missing = len(cells) - len(judged)
     notes = [*cells.notes]
@@ -320,7 +361,20 @@ def simulate_runs(
     return replace(found, notes=tuple(notes))
 
 
-def _run(expected, held, sampler, budget, replications, seed, told):
+class _Studies(NamedTuple):
+    """Replicated studies: estimates, and what became of their intervals.
+
+    `value` has the shape (replications, systems), `covered` and `half` (replications, contrasts),
+    and `pairs` (replications,): the share of pairs whose interval covers.
+    """
+
+    value: np.ndarray
+    covered: np.ndarray
+    half: np.ndarray
+    pairs: np.ndarray
+
+
+def _run(goal, truth, expected, held, sampler, budget, replications, seed, level, told) -> _Studies:
     keys = jax.random.split(jax.random.key(seed), replications)
     # Bounded memory: a batch's draws and, for `distinct`, one shuffled pool for each of its
     # studies.
@@ -330,25 +384,62 @@ def _run(expected, held, sampler, budget, replications, seed, told):
     for first in range(0, replications, batch):
         # The last batch is filled up with keys used before, so that one compilation serves all.
         chosen = np.arange(first, first + batch) % replications
-        parts.append(
-            [
-                np.asarray(x)
-                for x in _replicate(keys[chosen], expected, *held, sampler=sampler, n=budget)
-            ]
-        )
+        found = _replicate(keys[chosen], expected, *held, sampler=sampler, n=budget)
+        value, covariance, degrees = (np.asarray(x) for x in found)
+        quantile = special.stdtrit(np.maximum(degrees, 1.0), 0.5 + level / 2)
+        parts.append(_intervals(goal, truth, value, covariance, quantile))
         told(min(batch, replications - first))
-    return tuple(np.concatenate(column)[:replications] for column in zip(*parts, strict=True))
+    return _Studies(*(np.concatenate(column)[:replications] for column in zip(*parts, strict=True)))
 
 
-def _summary(
+def _learned(goal, truth, utility, prior, budget, rounds, floor, replications, seed, level, told):
+    """The same for studies that learn, one after the other."""
+    first = plan_named("rank", goal, floor)
+    parts = []
+    for key in jax.random.split(jax.random.key(seed), replications):
+        found = study_that_learns(
+            key,
+            goal,
+            lambda cells: utility[cells],
+            prior,
+            budget,
+            rounds=rounds,
+            first=first,
+            floor=floor,
+            level=level,
+        )
+        quantile = special.stdtrit(np.maximum(found.degrees.min(), 1.0), 0.5 + level / 2)
+        one = (found.value[None], found.covariance[None], np.array([quantile]))
+        parts.append(_intervals(goal, truth, *one))
+        told(1)
+    return _Studies(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _intervals(
     goal: Goal,
     truth: np.ndarray,
-    level: float,
     value: np.ndarray,
-    contrast: np.ndarray,
-    variance: np.ndarray,
-    degrees: np.ndarray,
-) -> dict[str, Any]:
+    covariance: np.ndarray,
+    quantile: np.ndarray,
+) -> _Studies:
+    """Whether the intervals of contrasts and pairs cover, from each study's covariance."""
+    matrix = goal.matrix
+    variance = np.einsum("ij,bjk,ik->bi", matrix, covariance, matrix, optimize=True)
+    half = quantile[:, None] * np.sqrt(np.maximum(variance, 0.0))
+    off = np.abs(value @ matrix.T - matrix @ truth)
+    slack = 1e-9 * (1.0 + np.abs(matrix @ truth))
+    first, second = np.triu_indices(len(truth), 1)
+    own = np.diagonal(covariance, axis1=1, axis2=2)
+    between = own[:, first] + own[:, second] - 2.0 * covariance[:, first, second]
+    error = value - truth
+    reach = quantile[:, None] * np.sqrt(np.maximum(between, 0.0)) + 1e-9
+    inside = np.abs(error[:, first] - error[:, second]) <= reach
+    pairs = inside.mean(1) if len(first) else np.full(len(value), np.nan)
+    return _Studies(value, off <= half + slack, half, pairs)
+
+
+def _summary(truth: np.ndarray, found: _Studies) -> dict[str, Any]:
+    value = found.value
     error = value - truth
     k, count = len(truth), len(value)
     if k > 1:
@@ -360,9 +451,6 @@ def _summary(
     rmse = np.sqrt(square.mean())
     spread = error.std(0, ddof=1) / np.sqrt(count)
     z = np.abs(error.mean(0)) / np.where(spread > 0, spread, 1.0)
-    true_contrast = goal.matrix @ truth
-    quantile = special.stdtrit(np.maximum(degrees, 1.0), 0.5 + level / 2)
-    half = quantile[:, None] * np.sqrt(variance)
     row: dict[str, Any] = {
         "rmse": rmse,
         "rmse_se": square.std(ddof=1) / np.sqrt(count) / (2 * rmse) if rmse > 0 else 0.0,
@@ -370,9 +458,9 @@ def _summary(
     }
     if k > 1:
         row["accuracy"], row["tau"] = _order(value, truth)
-    slack = 1e-9 * (1.0 + np.abs(true_contrast))
-    row["coverage"] = (np.abs(contrast - true_contrast) <= half + slack).mean()
-    row["width"] = 2 * half.mean()
+    row |= {"coverage": found.covered.mean(), "width": 2 * found.half.mean()}
+    if k > 1:
+        row["pairs"] = found.pairs.mean()
     return {**row, "mean": value.mean(0), "sd": value.std(0, ddof=1)}
 
 

@@ -50,19 +50,18 @@ from evenhand.features import features, signal
 from evenhand.measures import Measure, parse
 from evenhand.models import Model
 from evenhand.pools import Pool, pool
-from evenhand.prior import Labels, NumPyroPrior, learned_utility
+from evenhand.prior import Labels, NumPyroPrior
 from evenhand.receipts import Drawn, Taken
 from evenhand.sampling import draw
 from evenhand.stages import Control, Round, stages
+from evenhand.steering import steered
 from evenhand.store import JudgmentStore
 from evenhand.trec import Qrels, Runs, read_qrels, read_queries, read_runs
-from evenhand.utilities import Utility, mean_utility, rank_utility, utility_named
+from evenhand.utilities import Utility, mean_utility, utility_named
 
 __all__ = ["ESTIMATORS", "Study"]
 
 ESTIMATORS = ("auto", "importance", "difference", "cross-fitted")
-#: Share of the heuristic in a learned design; more where its diagnostics are poor.
-GUARD, GUARD_POOR = 0.2, 0.5
 _VERSIONS = ("evenhand", "jax", "numpy", "numpyro")
 
 
@@ -320,31 +319,23 @@ class Study:
         given = self._read_signals(signals)
         utilities = self._utility_by_cell()
         known = np.flatnonzero(~np.isnan(utilities))
-        posterior, guard, share, notes = None, None, 0.0, []
+        posterior, notes = None, []
         if isinstance(utility, str) and utility == "learned":
-            guard = rank_utility(self.pool)
             if len(known):
-                prior = self.prior([*earlier], extra=given, model=model, method=method)
+                prior = self.prior(earlier, extra=given, model=model, method=method)
                 posterior = prior.fit([Labels(known, utilities[known])])[0]
-                poor = diagnostics.faults(posterior)
-                share = GUARD_POOR if poor else GUARD
-                notes += poor
-                utility = learned_utility(posterior, len(self.pool))
             else:
                 notes.append("nothing is judged yet: this round is designed from ranks")
-                utility, guard = guard, None
-        elif isinstance(utility, str | Path):
+                utility = "rank"
+        if isinstance(utility, str | Path) and posterior is None:
             utility = utility_named(utility, self.pool, self.measure)
         seed = secrets.randbits(32) if seed is None else seed
-        made = design(
-            self.goal,
-            utility,
-            kind=kind,
-            floor=floor,
-            known=~np.isnan(utilities) if len(known) else None,
-            guard=guard,
-            guard_share=share,
-        )
+        left_out = ~np.isnan(utilities) if len(known) else None
+        if posterior is not None:
+            made, poor = steered(self.goal, posterior, known=left_out, kind=kind, floor=floor)
+            notes += poor
+        else:
+            made = design(self.goal, utility, kind=kind, floor=floor, known=left_out)
         key = jax.random.fold_in(jax.random.key(seed), len(earlier) + 1)
         sample = draw(key, made, budget, sampler=sampler)
         # Read last: a judgment that came in meanwhile counts as seen, which is the safe side.

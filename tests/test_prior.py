@@ -1,0 +1,325 @@
+"""Learning from judgments: sensible from few, right on made data, blind to what is not its own."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+from evenhand import inference, prior
+from evenhand.errors import EvenhandError
+from evenhand.features import features
+from evenhand.models import binary, binary_response, continuous, graded
+from evenhand.pools import pool
+from evenhand.prior import Labels, NumPyroPosterior, NumPyroPrior, Posterior, Prior
+from evenhand.trec import read_runs
+
+QUERIES = 8
+
+
+@functools.cache
+def table():
+    """Features of three systems on eight queries."""
+    rng = np.random.default_rng(0)
+    merit = rng.normal(size=(QUERIES, 40))
+    runs = {
+        f"s{j}": {
+            f"q{q}": {f"d{d:02}": s for d, s in enumerate(merit[q] + rng.normal(size=40))}
+            for q in range(QUERIES)
+        }
+        for j in range(3)
+    }
+    return features(pool(read_runs(runs), depth=25))
+
+
+@functools.cache
+def logit():
+    """A logit of relevance by cell that the model can express."""
+    rng = np.random.default_rng(1)
+    x = table().values[:, table().names.index("votes")]
+    return -0.5 + 2.0 * x + 1.5 * rng.normal(size=QUERIES)[table().pool.query]
+
+
+def labels(n, seed=2, levels=(0.0, 1.0), cells=None):
+    """Judgments of some random cells, by one or two steps on the logistic scale."""
+    rng = np.random.default_rng(seed)
+    cells = np.arange(len(table().pool)) if cells is None else cells
+    some = rng.permutation(cells)[:n]
+    said = logit()[some] + rng.logistic(size=n)
+    reached = (said[:, None] > np.arange(len(levels) - 1) * 1.5).sum(1)
+    return Labels(some, np.asarray(levels)[reached])
+
+
+def everywhere(posterior):
+    return posterior.predict(np.arange(len(table().pool)))
+
+
+def assert_sensible(moments, low, high):
+    for moment in (moments.mean, moments.second_moment):
+        assert type(moment) is np.ndarray
+        assert moment.dtype == np.float64
+        assert moment.shape == (len(table().pool),)
+        assert np.isfinite(moment).all()
+    assert moments.mean.min() >= low
+    assert moments.mean.max() <= high
+    assert (moments.second_moment >= moments.mean**2).all()
+    assert (moments.second_moment <= max(low**2, high**2) * (1 + 1e-9)).all()
+
+
+def one_query_unjudged():
+    return np.flatnonzero(table().pool.query != 3)
+
+
+#: Labels that a prior must not choke on, and the least and greatest judgment that they let expect.
+FEW = {
+    "none": (labels(0), 0, 1),
+    "one": (Labels(np.array([7]), np.array([1.0])), 0, 1),
+    "one of nothing": (Labels(np.array([7]), np.array([0.0])), 0, 1),
+    "twenty": (labels(20), 0, 1),
+    "all alike": (Labels(np.arange(20), np.full(20, 2.0)), 0, 2),
+    "all zero": (Labels(np.arange(40), np.zeros(40)), 0, 1),
+    "the same cell again": (Labels(np.full(20, 3), np.arange(20) % 2.0), 0, 1),
+    "a query without": (labels(40, cells=one_query_unjudged()), 0, 1),
+}
+
+
+@functools.cache
+def few():
+    """All fits of `FEW` by name, in one call."""
+    found = NumPyroPrior(table()).fit([given for given, _, _ in FEW.values()])
+    return dict(zip(FEW, found, strict=True))
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_sensible_from_few_labels(name):
+    given, low, high = FEW[name]
+    posterior = few()[name]
+    assert posterior.labels is given
+    assert posterior.fitted.converged
+    moments = everywhere(posterior)
+    assert_sensible(moments, low, high)
+    # Of 20 or 40 judgments nothing is certain.
+    assert (moments.second_moment - moments.mean**2).min() > 1e-6
+
+
+def test_few_labels_turn_predictions_their_way():
+    no, yes = everywhere(few()["one of nothing"]).mean, everywhere(few()["one"]).mean
+    assert no[7] < everywhere(few()["none"]).mean[7] < yes[7]
+    assert everywhere(few()["all zero"]).mean[:40].mean() < 0.1
+    assert everywhere(few()["all alike"]).mean[:20].mean() > 1.6
+    assert everywhere(few()["the same cell again"]).mean[3] == pytest.approx(0.5, abs=0.15)
+
+
+def test_grades_are_taken_as_they_are():
+    given = labels(60, levels=(0.0, 1.0, 3.0))
+    (posterior,) = NumPyroPrior(table()).fit([given])
+    assert posterior.model is graded
+    np.testing.assert_array_equal(posterior.levels, [0, 1, 3])
+    assert_sensible(everywhere(posterior), 0, 3)
+
+
+def test_real_utilities():
+    rng = np.random.default_rng(3)
+    cells = rng.permutation(len(table().pool))[:60]
+    given = Labels(cells, 10 + 2 * logit()[cells] + rng.normal(size=60))
+    (posterior,) = NumPyroPrior(table()).fit([given])
+    assert posterior.model is continuous
+    moments = everywhere(posterior)
+    assert np.corrcoef(moments.mean, logit())[0, 1] > 0.9
+    assert moments.mean.mean() == pytest.approx(10 + 2 * logit().mean(), abs=1)
+    # Around the mean there is the noise at least, whose deviation is 1.
+    assert 0.3 < (moments.second_moment - moments.mean**2).min() < 2
+
+
+@functools.cache
+def learned():
+    """A fit to labels of most cells."""
+    return NumPyroPrior(table()).fit([labels(250)])[0]
+
+
+def test_it_learns():
+    chance = 1 / (1 + np.exp(-logit()))
+    unseen = ~np.isin(np.arange(len(chance)), labels(250).cells)
+    assert unseen.sum() > 20
+    mean = everywhere(learned()).mean
+    assert np.corrcoef(mean, chance)[0, 1] > 0.95
+    assert np.corrcoef(mean[unseen], chance[unseen])[0, 1] > 0.9
+    assert np.abs(mean - chance)[unseen].mean() < 0.1
+    assert mean[labels(250).cells].sum() == pytest.approx(labels(250).utility.sum(), rel=0.1)
+
+
+def test_queries_differ_as_they_were_judged():
+    # Two queries, one of them full of relevant documents, alike in all features.
+    pooled = table().pool
+    cells = np.flatnonzero((pooled.query == 0) | (pooled.query == 1))[:64]
+    given = Labels(cells, (pooled.query[cells] == 0).astype(float))
+    mean = everywhere(NumPyroPrior(table()).fit([given])[0]).mean
+    assert mean[pooled.query == 0].mean() > mean[pooled.query == 1].mean() + 0.5
+
+
+def test_a_fit_depends_on_its_own_labels_alone():
+    learn = NumPyroPrior(table())
+    mine = labels(50)
+    alone = [labels(50, seed=s) for s in (5, 6)]
+    # Others of other grades, others of other cells.
+    other = [Labels(alone[0].cells[::-1], 1 - alone[0].utility), alone[1]]
+    first, second = (
+        learn.fit([mine, *others])[0] for others in (alone, [other[0], labels(40, seed=9)])
+    )
+    for name in first.fitted._fields:
+        np.testing.assert_array_equal(getattr(first.fitted, name), getattr(second.fitted, name))
+    np.testing.assert_array_equal(everywhere(first).mean, everywhere(second).mean)
+    # Nor on where it stands, nor on how many there are and of which model.
+    third = learn.fit([labels(60, levels=(0.0, 1.0, 3.0)), *alone, mine])[3]
+    np.testing.assert_allclose(third.fitted.draws, first.fitted.draws, rtol=0, atol=1e-10)
+    # Longer neighbours mean more filling, which rounds otherwise.
+    fourth = learn.fit([mine, labels(120)])[0]
+    np.testing.assert_allclose(fourth.fitted.draws, first.fitted.draws, rtol=0, atol=1e-6)
+
+
+def test_fitting_again_gives_the_same():
+    given = FEW["twenty"][0]
+    again = NumPyroPrior(table()).fit([labels(0), given] * 4)
+    for posterior in again[1::2]:
+        for name in posterior.fitted._fields:
+            first = getattr(few()["twenty"].fitted, name)
+            np.testing.assert_array_equal(getattr(posterior.fitted, name), first)
+
+
+def test_levels_come_from_the_set_alone():
+    fits = NumPyroPrior(table()).fit(
+        [
+            Labels(np.arange(4), np.array([0.0, 2, 0, 2])),
+            Labels(np.arange(4), np.array([0.0, 0, 0, 0])),
+            Labels(np.arange(4), np.array([0.0, 1, 3, 3])),
+            Labels(np.arange(4), np.array([1.0, 1, 1, 1])),
+        ]
+    )
+    assert [f.levels.tolist() for f in fits] == [[0, 2], [0, 1], [0, 1, 3], [0, 1]]
+    assert [f.model for f in fits] == [binary, binary, graded, binary]
+    given = np.array([0.0, 1.0, 3.0])
+    (wide,) = NumPyroPrior(table(), levels=given).fit([FEW["twenty"][0]])
+    assert wide.model is graded
+    np.testing.assert_array_equal(wide.levels, given)
+    assert everywhere(wide).mean.max() <= 3
+
+
+def own(features, judged=None, *, levels):
+    """Ten lines that know the votes alone."""
+    base = numpyro.sample("base", dist.Normal(-1.0, 2.0))
+    scale = numpyro.sample("scale", dist.HalfNormal(2.0))
+    with numpyro.plate("queries", features.n_queries):
+        shift = numpyro.sample("shift", dist.Normal(0.0, 1.0))
+    eta = base + scale * features.values[:, 0] + shift[features.query]
+    binary_response(eta, judged, levels)
+
+
+def test_a_model_of_ones_own():
+    learn = NumPyroPrior(table(), model=own)
+    assert learn.name == "own"
+    (posterior,) = learn.fit([labels(250)])
+    assert posterior.model is own
+    assert posterior.fitted.converged
+    assert posterior.fitted.draws.shape == (inference.DRAWS, 2 + QUERIES)
+    moments = everywhere(posterior)
+    assert_sensible(moments, 0, 1)
+    assert np.corrcoef(moments.mean, everywhere(learned()).mean)[0, 1] > 0.95
+
+
+def test_a_model_that_prefers_assessors():
+    # Two assessors of the same cells, one of whom calls everything relevant that is not hopeless.
+    rng = np.random.default_rng(4)
+    cells = np.repeat(rng.permutation(len(table().pool))[:125], 2)
+    who = np.tile(np.array([0, 1], np.int32), 125)
+    said = (logit()[cells] + np.array([-2.0, 2.0])[who] + rng.logistic(size=250) > 0) * 1.0
+    given = Labels(cells, said, who)
+    assert given.only(np.array([1, 3])).assessor.tolist() == [1, 1]
+    (posterior,) = NumPyroPrior(table()).fit([given])
+    assert posterior.fitted.converged
+    # 3 parameters more: two severities, two discriminations, one scale.
+    more = posterior.fitted.mode.size - learned().fitted.mode.size
+    assert more == 5
+    moments = everywhere(posterior)
+    assert_sensible(moments, 0, 1)
+    with jax.enable_x64(True):
+        rows = posterior.data()
+        _, unravel = inference.parameters(binary, *rows, jnp.asarray(posterior.levels))
+        severity = np.asarray(unravel(jnp.asarray(posterior.fitted.mode))["severity"])
+    assert severity[0] < 0 < severity[1]
+
+
+def test_ways_to_fit():
+    with pytest.raises(EvenhandError, match="unknown way to fit 'magic'") as caught:
+        NumPyroPrior(table(), method="magic")
+    assert caught.value.hint == "known are laplace, svi, nuts"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["svi", "nuts"])
+def test_other_ways_come_near(method, monkeypatch):
+    called = getattr(inference, method)
+    short = {"svi": {"steps": 800}, "nuts": {"draws": 100, "warmup": 100}}[method]
+    monkeypatch.setattr(inference, method, functools.partial(called, **short))
+    given = labels(60)
+    learn = NumPyroPrior(table(), method=method)
+    first, alike = learn.fit([given, labels(60)])
+    np.testing.assert_array_equal(first.fitted.draws, alike.fitted.draws)
+    moments = everywhere(first)
+    assert_sensible(moments, 0, 1)
+    laplace = everywhere(NumPyroPrior(table()).fit([given])[0])
+    assert np.corrcoef(moments.mean, laplace.mean)[0, 1] > 0.9
+    # Longer neighbours are no business of this set's.
+    np.testing.assert_array_equal(
+        learn.fit([given, labels(70)])[0].fitted.draws, first.fitted.draws
+    )
+
+
+def test_chunks_do_not_matter(monkeypatch):
+    whole = everywhere(learned())
+    some = np.array([200, 3, 3, 150])
+    monkeypatch.setattr(prior, "CHUNK", 64)
+    parts = everywhere(learned())
+    np.testing.assert_allclose(parts.mean, whole.mean, rtol=1e-12)
+    np.testing.assert_allclose(parts.second_moment, whole.second_moment, rtol=1e-12)
+    np.testing.assert_allclose(learned().predict(some).mean, whole.mean[some], rtol=1e-12)
+    assert learned().predict(np.zeros(0, np.int64)).mean.shape == (0,)
+
+
+def test_blocks_do_not_matter(monkeypatch):
+    whole = learned()
+    monkeypatch.setattr(prior, "BLOCK", 64)
+    (parts,) = NumPyroPrior(table()).fit([labels(250)])
+    np.testing.assert_allclose(parts.fitted.mode, whole.fitted.mode, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(everywhere(parts).mean, everywhere(whole).mean, atol=1e-6)
+
+
+def test_numpy_leaves_in_double_precision():
+    assert not jax.config.jax_enable_x64  # a caller who set nothing
+    posterior = learned()
+    for name in posterior.fitted._fields:
+        assert isinstance(getattr(posterior.fitted, name), np.ndarray | np.generic), name
+    for name in ("mode", "draws", "log_ratio"):
+        assert getattr(posterior.fitted, name).dtype == np.float64
+    for part in jax.tree.leaves(posterior.data()):
+        assert isinstance(part, np.ndarray)
+    assert posterior.levels.dtype == np.float64
+    assert not jax.config.jax_enable_x64
+
+
+def test_protocols():
+    assert isinstance(NumPyroPrior(table()), Prior)
+    assert isinstance(learned(), Posterior)
+    assert isinstance(learned(), NumPyroPosterior)
+    assert not isinstance(learned(), Prior)
+    assert not isinstance(object(), Posterior)
+    assert NumPyroPrior(table()).name == "learned"
+    assert everywhere(learned()).name == "learned"
+
+
+def test_no_sets_no_fits():
+    assert NumPyroPrior(table()).fit([]) == []
