@@ -19,11 +19,9 @@ from evenhand.prior import Labels, NumPyroPrior
 from evenhand.sampling import SAMPLERS, Sample, expected_by_fold, layout
 from evenhand.stages import Control, Round, planned_weights
 from evenhand.steering import learned_utility
-from evenhand.targets import GOALS
 from evenhand.utilities import Moments, flat, rank_utility
 
 EXACT = 1e-12
-KINDS = [*GOALS, "own"]
 # Each sampler with each next one, for rounds of two samplers.
 PAIRS = [("distinct", "slices"), ("slices", "iid"), ("iid", "distinct")]
 # Tiny pools with their folds: `folds_for` wants 40 draws, so samples here are made by hand.
@@ -125,9 +123,11 @@ def only_known(cells, utility):
 @pytest.mark.parametrize(
     ("where", "n", "gated", "kind"),
     [
-        *((THREE, 4, True, kind) for kind in KINDS),
-        *((THREE, 4, False, kind) for kind in ("absolute", "rank")),
-        *((TWO, 3, True, kind) for kind in ("pair", "own")),
+        # Contrasts of one number share a compilation, which takes most of the time.
+        *((THREE, 4, True, kind) for kind in ("absolute", "rank", "own")),
+        (THREE, 4, False, "absolute"),
+        (TWO, 3, True, "pair"),
+        (TWO, 3, True, "baseline"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else str(value),
 )
@@ -339,47 +339,23 @@ def test_enumerated_cells_that_arrive_later_are_unbiased_cross_fitted(
 # The model that the library brings
 
 
-class Cached:
-    """Fits each set of labels once."""
-
-    name = "cached"
-
-    def __init__(self, prior, cells):
-        self.prior, self.cells, self.found = prior, np.arange(cells), {}
-
-    def fit(self, sets):
-        return [Oracle(self._mean(Labels(*map(np.copy, (s.cells, s.utility))))) for s in sets]
-
-    def _mean(self, some):
-        order = np.argsort(some.cells)
-        key = (some.cells[order].tobytes(), some.utility[order].tobytes())
-        if key not in self.found:
-            self.found[key] = self.prior.fit([some.only(order)])[0].predict(self.cells).mean
-        return self.found[key]
-
-
 def test_enumerated_cross_fit_of_the_real_model_is_unbiased(tiny, make_goal, samples):
     pool_name, fold = THREE
     target, _ = tiny(pool_name)
     utility = np.array([1.0, 0.0, 1.0, 0.0, 1.0, 1.0])
     goal = make_goal(target, "rank")
-    real = NumPyroPrior(features(target.pool))
-    prior = Cached(real, 6)
+    prior = NumPyroPrior(features(target.pool))
     plan = design(goal, flat(target.pool), floor=0.3)
     for sampler in ("distinct", "iid"):
-        outcomes = []
+        outcomes, means = [], []
         for chance, sample in samples(goal, plan.q, sampler, 3, fold):
             rounds = [judged(sample, utility)]
             controls = control_variates(prior, goal, rounds)
+            assert (controls[0].gate > 0).any()
+            means.append(controls[0].mean)
             outcomes.append((chance, estimate(goal, rounds, controls=controls)))
         check(goal, utility, outcomes)
-    predictions = np.array(list(prior.found.values()))
-    assert ((predictions > 0) & (predictions < 1)).all()
-    assert np.ptp(predictions, axis=0).min() > 0.05  # it does learn
-    # All sets at once give the same.
-    together = cross_fit(real, goal, rounds, [0])
-    np.testing.assert_allclose(together.mean, controls[0].mean, atol=1e-6)
-    np.testing.assert_allclose(together.gate, controls[0].gate, atol=1e-6)
+        assert np.ptp(means, axis=0).min() > 0.05  # it does learn
 
 
 # Traps
@@ -545,8 +521,8 @@ def test_identical_systems_differ_by_exactly_nothing_under_a_control(tiny, sampl
         assert found.contrast_std_error[0] == 0
         assert found.contrast_low[0] == found.contrast_high[0] == 0
         assert found.value[0] == found.value[1]
-        twins = found.pairs.to_dict()["pairs"][0]
-        assert twins["estimate"] == twins["std_error"] == 0
+    twins = found.pairs.to_dict()["pairs"][0]
+    assert twins["estimate"] == twins["std_error"] == 0
 
 
 def test_a_census_by_fold_is_exact(tiny, make_goal, samples):

@@ -33,6 +33,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("readme")
     make_collection(folder, seed=1, n_queries=12, n_documents=120)
     (folder / "runs" / "rerank-l.txt").rename(folder / "late.txt")
+    said = [line.split() for line in (folder / "qrels.txt").read_text().splitlines()[::3]]
+    rows = [f"{qid}\t{docid}\t{grade}" for qid, _, docid, grade in said]
+    (folder / "labels.tsv").write_text("\n".join(["qid\tdocid\tvalue", *rows]) + "\n")
     return folder
 
 

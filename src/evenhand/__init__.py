@@ -10,6 +10,8 @@ The way through the library, in the order of its rooms::
     sample = eh.draw(jax.random.key(0), design, 500)        500 distinct pairs
     judged = eh.judge(target, sample, eh.read_qrels(file))  what assessors say of them
     answer = eh.estimate(goal, [judged])                    estimates with intervals
+    prior  = eh.NumPyroPrior(eh.feature_table(pool))        a model that learns where relevance lies
+    design, _ = eh.steered(goal, prior.fit([labels])[0])    which pairs next
 
 `Study` does the same on disk, resumable at any point; `simulate` replicates it against complete
 judgments. The functions on arrays below these (`evenhand.designs.proposal`,
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from evenhand.certificates import Certificate as Certificate
     from evenhand.certificates import Certificates as Certificates
     from evenhand.certificates import certify as certify
+    from evenhand.controls import control_variates as control_variates
+    from evenhand.controls import cross_fit as cross_fit
     from evenhand.designs import Design as Design
     from evenhand.designs import design as design
     from evenhand.errors import EvenhandError as EvenhandError
@@ -37,11 +41,12 @@ if TYPE_CHECKING:
     from evenhand.errors import SupportError as SupportError
     from evenhand.estimates import Comparisons as Comparisons
     from evenhand.estimates import Estimate as Estimate
-    from evenhand.estimators import Round as Round
     from evenhand.estimators import estimate as estimate
     from evenhand.estimators import judge as judge
     from evenhand.evaluation import Evaluation as Evaluation
     from evenhand.evaluation import evaluate as evaluate
+    from evenhand.features import features as feature_table  # noqa: F401
+    from evenhand.loops import study_that_learns as study_that_learns
     from evenhand.measures import DCG as DCG
     from evenhand.measures import RBP as RBP
     from evenhand.measures import Gain as Gain
@@ -50,10 +55,17 @@ if TYPE_CHECKING:
     from evenhand.measures import parse as measure  # noqa: F401
     from evenhand.pools import Pool as Pool
     from evenhand.pools import pool as pool
+    from evenhand.prior import Labels as Labels
+    from evenhand.prior import NumPyroPrior as NumPyroPrior
+    from evenhand.prior import Posterior as Posterior
+    from evenhand.prior import Prior as Prior
     from evenhand.sampling import Sample as Sample
     from evenhand.sampling import draw as draw
     from evenhand.simulation import Simulation as Simulation
     from evenhand.simulation import simulate as simulate
+    from evenhand.stages import Control as Control
+    from evenhand.stages import Round as Round
+    from evenhand.steering import steered as steered
     from evenhand.study import Study as Study
     from evenhand.targets import Goal as Goal
     from evenhand.targets import Target as Target
@@ -77,9 +89,11 @@ if TYPE_CHECKING:
     from evenhand.utilities import rank_utility as rank_utility
     from evenhand.utilities import score_utility as score_utility
 
-# Room by public names; `parse` of the measures goes by the name `measure` here.
+# Room by public names. `parse` of the measures goes by the name `measure` here, and `features` by
+# `feature_table`, since a room has that name.
 _ROOMS = {
     "certificates": ("Certificate", "Certificates", "certify"),
+    "controls": ("control_variates", "cross_fit"),
     "designs": ("Design", "design"),
     "errors": (
         "EvenhandError",
@@ -90,12 +104,16 @@ _ROOMS = {
         "SupportError",
     ),
     "estimates": ("Comparisons", "Estimate"),
-    "estimators": ("Round", "estimate", "judge"),
+    "estimators": ("estimate", "judge"),
     "evaluation": ("Evaluation", "evaluate"),
+    "loops": ("study_that_learns",),
     "measures": ("DCG", "Gain", "Measure", "P", "RBP"),
     "pools": ("Pool", "pool"),
+    "prior": ("Labels", "NumPyroPrior", "Posterior", "Prior"),
     "sampling": ("Sample", "draw"),
     "simulation": ("Simulation", "simulate"),
+    "stages": ("Control", "Round"),
+    "steering": ("steered",),
     "study": ("Study",),
     "targets": ("Goal", "Target", "absolute", "baseline", "contrast", "pair", "rank", "target"),
     "trec": ("Qrels", "Runs", "read_qrels", "read_queries", "read_runs"),
@@ -112,6 +130,7 @@ _ROOMS = {
 }
 _HOME = {name: (room, name) for room, names in _ROOMS.items() for name in names}
 _HOME["measure"] = ("measures", "parse")
+_HOME["feature_table"] = ("features", "features")
 
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 

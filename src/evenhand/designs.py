@@ -301,7 +301,7 @@ def design(
         bool, shape (cells,). The estimate must then count them exactly (`Round.known`).
     guard, guard_share
         A second utility, of which the proposal has this share (before the floor): however wrong the
-        first is, the variance is at most 1 / guard_share times that of the guard alone.
+        first is, the mean square of a draw is at most 1 / guard_share times that of the guard.
 
     Returns
     -------
@@ -319,6 +319,8 @@ def design(
         raise EvenhandError(f"unknown design {kind!r}", hint=f"known are {', '.join(DESIGNS)}")
     if not 0 <= floor <= 1:
         raise EvenhandError(f"the floor must lie in [0, 1], got {floor:g}")
+    if not 0 <= guard_share <= 1:
+        raise EvenhandError(f"the share of the guard must lie in [0, 1], got {guard_share:g}")
     if np.shape(utility.second_moment) != (len(goal.target.pool),):
         raise EvenhandError(
             f"the utility has {np.size(utility.second_moment):,} cells, "

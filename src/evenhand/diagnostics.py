@@ -78,7 +78,7 @@ def to_arviz(posterior: NumPyroPosterior) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # arviz 0.x announces 1.x when it is imported
         import arviz
-    if hasattr(arviz, "InferenceData"):
+    if arviz.__version__.startswith("0."):  # 1.x knows the name InferenceData, and warns of it
         return arviz.from_dict(**groups)
     return arviz.from_dict(groups)
 

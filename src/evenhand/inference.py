@@ -59,9 +59,6 @@ class Fitted(NamedTuple):
         Parameters on the real line, flat: the mode, or the mean of the draws; shape (d,).
     draws
         Draws of them; shape (draws, d).
-    log_ratio
-        log posterior less log density of the approximation at each draw, but for a constant; 0 for
-        draws from the posterior itself; shape (draws,).
     steps
         Steps taken.
     converged
@@ -70,7 +67,6 @@ class Fitted(NamedTuple):
 
     mode: jax.Array
     draws: jax.Array
-    log_ratio: jax.Array
     steps: jax.Array
     converged: jax.Array
 
@@ -209,7 +205,7 @@ def laplace(
     *,
     model: Model,
     draws: int = DRAWS,
-    most: int = 60,
+    most: int = 200,
 ) -> Fitted:
     """Normal approximation at the mode, equation (1), for several data sets at once.
 
@@ -235,17 +231,22 @@ def laplace(
         total = _over_blocks(model, features, judged, levels)
         end = _newton(total, start, most)
         # At a saddle or a ridge the Hessian needs help to be a precision.
-        factor, identity = jnp.full_like(end.hessian, jnp.nan), jnp.eye(len(start))
-        for jitter in (0.0, 1e-6, 1e-3, 1e-1, 1e1, 1e3):
-            tried = jnp.linalg.cholesky(end.hessian + jitter * identity)
-            factor = jnp.where(jnp.isfinite(factor).all(), factor, tried)
+        identity = jnp.eye(len(start), dtype=start.dtype)
+
+        def helped(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            _, jitter = state
+            factor = jnp.linalg.cholesky(end.hessian + jitter * identity)
+            return factor, jnp.maximum(jitter * 30.0, 1e-6)
+
+        factor, _ = jax.lax.while_loop(
+            lambda state: ~jnp.isfinite(state[0]).all() & (state[1] < 1e9),
+            helped,
+            (jnp.full_like(end.hessian, jnp.nan), jnp.zeros((), start.dtype)),
+        )
         away = jax.scipy.linalg.solve_triangular(factor, noise.T, lower=True, trans=1).T
-        theta = end.theta + away
-        value = jax.lax.map(lambda t: total(lambda down: down, t), theta)
-        ratio = (noise**2).sum(1) / 2 - value
         # Where no damping helped, the climb gave up.
         rested = end.rest & (end.damping <= MOST_DAMPING)
-        return Fitted(end.theta, theta, ratio - ratio.max(), end.steps, rested)
+        return Fitted(end.theta, end.theta + away, end.steps, rested)
 
     # One after the other: each climb ends when it is done, and memory is that of one.
     return jax.lax.map(lambda one: fit(*one), (features, judged, start))
@@ -308,11 +309,7 @@ def svi(
     latent = found.sample(key_draws, (draws,))
     # The guide orders parameters as they occur in the model, `unravel` by name.
     theta = jax.vmap(lambda x: ravel_pytree(guide._unpack_latent(x))[0])(latent)
-    log_p = -jax.lax.map(energy(model, features, judged, levels), theta)
-    ratio = log_p - found.log_prob(latent)
-    return Fitted(
-        theta.mean(0), theta, ratio - ratio.max(), jnp.asarray(steps), jnp.isfinite(losses[-1])
-    )
+    return Fitted(theta.mean(0), theta, jnp.asarray(steps), jnp.isfinite(losses[-1]))
 
 
 def nuts(
@@ -357,7 +354,6 @@ def nuts(
     return Fitted(
         theta.mean(0),
         theta,
-        jnp.zeros(len(theta)),
         jnp.asarray(warmup + draws),
         jnp.asarray(diverging == 0),
     )

@@ -188,17 +188,20 @@ class NumPyroPrior:
 
     @in_float64
     def fit(self, sets: Sequence[Labels]) -> list[NumPyroPosterior]:
-        """Fit each set; those of one model at once, filled up to one length."""
+        """Fit each set; by Laplace those of one model at once, filled up to one length."""
         chosen = [self._chosen(labels) for labels in sets]
-        size = _filled_up(max((len(labels) for labels in sets), default=0))
+        longest = _filled_up(max((len(labels) for labels in sets), default=0))
         groups: dict[tuple, list[int]] = {}
         for i, (labels, (model, levels)) in enumerate(zip(sets, chosen, strict=True)):
             groups.setdefault((model, levels.tobytes(), _n_assessors(labels)), []).append(i)
         found: dict[int, NumPyroPosterior] = {}
         for (model, *_), members in groups.items():
             levels = chosen[members[0]][1]
-            some = [[i] for i in members] if self.method != "laplace" else [members]
-            for together in some:
+            at_once = self.method == "laplace"
+            for together in [members] if at_once else [[i] for i in members]:
+                # Filling rounds otherwise. Newton's method forgets that; minibatches and chains of
+                # a set must not know how long the others are.
+                size = longest if at_once else _filled_up(len(sets[together[0]]))
                 fitted = self._fit([sets[i] for i in together], model, levels, size)
                 for i, one in zip(together, fitted, strict=True):
                     found[i] = NumPyroPosterior(self.table, model, levels, sets[i], one)
@@ -221,9 +224,11 @@ class NumPyroPrior:
         ]
         features, judged = jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *rows)
         one = jax.tree.map(lambda x: x[0, 0], (features, judged))
-        zeros, _ = inference.parameters(model, *one, jnp.asarray(levels))
+        sought = jax.eval_shape(
+            lambda *given: inference.parameters(model, *given)[0], *one, jnp.asarray(levels)
+        )
         # Not quite 0: there NumPyro's Bernoulli has a kink, of which autodiff takes one side.
-        start = jnp.broadcast_to(zeros + 0.01, (len(sets), *zeros.shape))
+        start = jnp.asarray(np.full((len(sets), *sought.shape), 0.01))
         if self.method == "laplace":
             fitted = inference.laplace(features, judged, jnp.asarray(levels), start, model=model)
             fitted = jax.tree.map(np.asarray, fitted)
@@ -252,5 +257,5 @@ def _n_assessors(labels: Labels) -> int:
 
 def _filled_up(n: int) -> int:
     """Length to which n rows are filled up, so that few lengths are compiled."""
-    size = 1 << max(6, (max(n, 1) - 1).bit_length())
+    size = 1 << max(9, (max(n, 1) - 1).bit_length())
     return size if size <= BLOCK else -(-n // BLOCK) * BLOCK
