@@ -31,7 +31,7 @@ def commands() -> list[list[str]]:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files that the README speaks of."""
     folder = tmp_path_factory.mktemp("readme")
-    make_collection(folder, seed=1, n_queries=12, n_documents=120)
+    make_collection(folder, seed=1, n_queries=30, n_documents=150)
     (folder / "runs" / "rerank-l.txt").rename(folder / "late.txt")
     said = [line.split() for line in (folder / "qrels.txt").read_text().splitlines()[::3]]
     rows = [f"{qid}\t{docid}\t{grade}" for qid, _, docid, grade in said]

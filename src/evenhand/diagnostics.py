@@ -22,6 +22,7 @@ from numpyro.infer import Predictive, log_likelihood
 from numpyro.infer.util import constrain_fn
 
 from evenhand import inference
+from evenhand.errors import EvenhandError
 from evenhand.precision import in_float64
 from evenhand.prior import NumPyroPosterior
 from evenhand.tables import Table
@@ -99,7 +100,14 @@ def calibration(posterior: NumPyroPosterior, *, by: str = "prediction", bins: in
         ``prediction``: by bins of equal size; ``query``: by query.
     bins
         Number of bins.
+
+    Raises
+    ------
+    EvenhandError
+        If `by` is neither.
     """
+    if by not in ("prediction", "query"):
+        raise EvenhandError(f"unknown calibration by {by!r}", hint="'prediction' or 'query'")
     labels = posterior.labels
     predicted = posterior.predict(labels.cells).mean
     if by == "query":
@@ -130,7 +138,7 @@ def faults(posterior: NumPyroPosterior) -> list[str]:
             "'nuts', or tighter priors"
         )
     if not np.isfinite(posterior.fitted.draws).all():
-        found.append("the model's fit is not finite: the design leans on ranks")
+        found.append("the model's fit is not finite: the design is that from ranks alone")
         return found
     if len(labels) >= 20:
         predicted = posterior.predict(labels.cells)

@@ -114,12 +114,12 @@ def features(pool: Pool, signals: Mapping[str, np.ndarray] | None = None) -> Fea
     pool
         The cells.
     signals
-        Further columns by name, each of shape (cells,); NaN where there is no value.
+        Further columns by name, each of shape (cells,); not finite where there is no value.
 
     Raises
     ------
     EvenhandError
-        If a signal has the wrong length or no value at all.
+        If a signal has the wrong length, no value at all, or the name of another feature.
     """
     k, rank = len(pool.systems), pool.rank.astype(np.float64)
     first = pool.start[:-1]
@@ -139,6 +139,10 @@ def features(pool: Pool, signals: Mapping[str, np.ndarray] | None = None) -> Fea
     }
     for name, given in (signals or {}).items():
         given = np.asarray(given, np.float64)
+        if name in columns:
+            raise EvenhandError(
+                f"there is a feature named {name!r} already", hint="rename the signal"
+            )
         known = np.isfinite(given)
         if given.shape != (len(pool),) or not known.any():
             raise EvenhandError(

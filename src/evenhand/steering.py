@@ -63,14 +63,18 @@ def steered(
     kind, floor
         As in `evenhand.designs.design`.
     """
-    poor = diagnostics.faults(posterior) if isinstance(posterior, NumPyroPosterior) else []
+    ranks, poor = rank_utility(goal.target.pool), []
+    if isinstance(posterior, NumPyroPosterior):
+        poor = diagnostics.faults(posterior)
+        if not np.isfinite(posterior.fitted.draws).all():
+            return design(goal, ranks, kind=kind, floor=floor, known=known), poor
     made = design(
         goal,
         learned_utility(posterior, len(goal.target.pool)),
         kind=kind,
         floor=floor,
         known=known,
-        guard=rank_utility(goal.target.pool),
+        guard=ranks,
         guard_share=GUARD_POOR if poor else GUARD,
     )
     return made, poor

@@ -43,7 +43,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "score": ("score", "sim"),
     "rank": ("rank",),
     "system": ("tag", "run", "run_id", "system"),
-    "grade": ("grade", "relevance", "rel", "label", "judgment", "judgement", "score"),
+    "grade": ("grade", "relevance", "rel", "label", "judgment", "judgement", "value", "score"),
     "assessor": ("assessor", "assessor_id", "annotator", "worker", "worker_id", "workerid"),
 }  # fmt: skip
 
