@@ -956,6 +956,19 @@ def test_a_simulation(run, here):
     assert len(re.findall(r"^ *10 +(?:rank|flat) +distinct", ran.out, re.M)) == 2 + 2 * 3
 
 
+@pytest.mark.slow
+def test_a_simulation_of_studies_that_learn(run, here):
+    Path("labels.tsv").write_text("qid\tdocid\tvalue\nq1\td1\t0.5\nq1\td2\t0.25\n")
+    words = SIMULATE.replace("--replications 20", "--replications 2").split()
+    learn = ("--utility", "learned", "--rounds", "2,1", "--signals", "labels.tsv")
+    ran = run(*words, "--designs", "rank", *learn, "--format", "json")
+    assert ran.status == 0, ran.err
+    rows = strict(ran.out)["rows"]
+    assert [(r["design"], r["rounds"]) for r in rows] == [
+        *(("rank", 1), ("learned", 2), ("learned", 1))
+    ]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

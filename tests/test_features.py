@@ -184,3 +184,17 @@ def test_names_of_documents_say_nothing():
     mine, theirs = plain.rows(np.arange(len(there))), other.rows(there)
     np.testing.assert_allclose(theirs.votes, mine.votes, rtol=1e-15)
     np.testing.assert_array_equal(theirs.query, mine.query)
+
+
+def test_systems_that_came_later_betray_nothing():
+    # Features of the first two systems are those of a pool that knows no other.
+    early = pool(read_runs(RUNS), depth=5)
+    late = {"zz": {q: {f"new{i}": 1.0 + i for i in range(4)} for q in next(iter(RUNS.values()))}}
+    both = pool(read_runs(RUNS, late), depth=5, after=early)
+    assert len(both) > len(early)
+    whole, part = features(early), features(both, systems=early.systems)
+    old = np.arange(len(early))
+    np.testing.assert_array_equal(part.values[old], whole.values)
+    np.testing.assert_array_equal(part.rows(old).votes, whole.rows(old).votes)
+    assert np.isfinite(part.values).all()
+    assert np.abs(features(both).values[old] - whole.values).max() > 0.01

@@ -78,24 +78,25 @@ def test_a_study_is_a_function_of_its_key(world):
 @pytest.mark.slow
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_studies_that_learn_are_unbiased_and_better(world, rounds):
-    # 7 systems: the largest |z| exceeds 4.5 by chance in 5 of 10^5 runs; a bias of one standard
-    # deviation of an estimate would show as z = 12.
+    # 7 systems, 50 studies: the largest |z| exceeds 5 by chance in about one of 10^4 runs (by
+    # Student's t); a bias of one standard deviation of an estimate would show as z = 7.
     goal, utility, prior = world
     found = simulate(
-        goal, utility, budgets=[150], learn=[rounds], prior=prior, replications=150, seed=rounds
+        goal, utility, budgets=[150], learn=[rounds], prior=prior, replications=50, seed=rounds
     )
     ranks, learned = found.rows
-    assert learned["bias_z"] < 4.5
-    # Their ratio is known to about 8 %; made data are easy to learn from.
+    assert learned["bias_z"] < 5
+    # Their ratio is known to about 14 %; made data are easy to learn from.
     assert learned["rmse"] < 0.9 * ranks["rmse"]
-    assert 0.9 < learned["coverage"] < 0.985
-    assert 0.9 < learned["pairs"] < 0.985
+    # Of 350 intervals, 7 in a study: a standard error of about .015.
+    assert 0.88 < learned["coverage"] < 0.995
+    assert 0.88 < learned["pairs"] < 0.995
 
 
 @pytest.mark.parametrize("kind", ["constant", "reversed", "random"])
 def test_a_prior_that_is_wrong_costs_little(world, kind):
-    # One round of 150 draws, 300 studies: the ratio of RMSEs is known to 6 %, so that a true ratio
-    # of 1 exceeds 1.15 in 1 of 100 runs; the seeds are fixed.
+    # One round of 150 draws, 150 studies: the ratio of RMSEs is known to 8 %, so that a true ratio
+    # of 1 exceeds 1.15 in 3 of 100 runs; the seeds are fixed.
     goal, utility, _ = world
     mean = {
         "constant": np.full(len(utility), 1.0),
@@ -103,7 +104,7 @@ def test_a_prior_that_is_wrong_costs_little(world, kind):
         "random": np.random.default_rng(0).random(len(utility)) * 2,
     }[kind]
     found = simulate(
-        goal, utility, budgets=[150], learn=[1], prior=Stubborn(mean), replications=300
+        goal, utility, budgets=[150], learn=[1], prior=Stubborn(mean), replications=150
     )
     ranks, stubborn = found.rows
     assert stubborn["bias_z"] < 4.5
@@ -112,10 +113,11 @@ def test_a_prior_that_is_wrong_costs_little(world, kind):
 
 def test_rare_relevance_is_not_worse(world):
     # One pair in 25 is relevant, whatever the ranks say; the gate keeps what does not help out.
+    # With 40 studies on the same draws the ratio is known to 10 %.
     goal, utility, _ = world
     rare = np.where(np.random.default_rng(2).random(len(utility)) < 0.04, 1.0, 0.0)
     prior = NumPyroPrior(features(goal.target.pool))
-    found = simulate(goal, rare, budgets=[100], learn=[1], prior=prior, replications=100)
+    found = simulate(goal, rare, budgets=[100], learn=[1], prior=prior, replications=40)
     ranks, learned = found.rows
-    assert learned["bias_z"] < 4.5
-    assert learned["rmse"] < 1.15 * ranks["rmse"]
+    assert learned["bias_z"] < 5
+    assert learned["rmse"] < 1.2 * ranks["rmse"]

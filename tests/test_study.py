@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import evenhand
+from evenhand.demo import make_collection
 from evenhand.errors import EvenhandError, FormatError, MissingJudgments, StudyError, SupportError
 from evenhand.evaluation import evaluate
 from evenhand.rounds import names
@@ -1336,3 +1337,103 @@ def grades_of_zero(study: Study) -> dict[str, dict[str, float]]:
         if (query, document) not in judged:
             found.setdefault(query, {})[document] = 0.0
     return found
+
+
+# Studies that learn
+
+
+@pytest.fixture(scope="module")
+def learning(tmp_path_factory):
+    """A study of two rounds, the second steered by the first, and its judgments."""
+    folder = tmp_path_factory.mktemp("learning")
+    make_collection(folder, seed=5, n_queries=12, n_documents=150)
+    qrels = folder / "qrels.txt"
+    study = Study.create(
+        folder / "s", folder / "runs", measure="DCG@20", grades=(0, 1, 2), plan=(60, 80)
+    )
+    noisy = read_qrels(qrels).to_frame()
+    noisy["grade"] = np.random.default_rng(0).permutation(noisy["grade"])
+    made = [study.draw(60, utility="learned", seed=1)]
+    study.judge(qrels)
+    made.append(study.draw(80, utility="learned", signals={"noise": noisy}, seed=2))
+    study.judge(qrels)
+    return study, qrels, made
+
+
+def test_a_round_that_learns_is_recorded(learning):
+    study, _, (first, second) = learning
+    assert first.design == "optimal/rank"
+    assert first.notes == ("nothing is judged yet: this round is designed from ranks",)
+    assert (second.design, second.n_new) == ("optimal/learned", 80)
+    one, two = record(study), record(study, 2)
+    assert (one["folds"], one["known"], one["depends_on"], one["signals"]) == (4, 0, [], [])
+    assert (two["folds"], two["known"], two["depends_on"]) == (4, 60, ["round-001"])
+    assert two["signals"] == ["noise"]
+    assert not set(drawn(study)) & set(drawn(study, 2))
+    assert sorted(os.listdir(study.folder / "round-002")) == [
+        *("design.parquet", "draws.parquet", "known.parquet", "posterior.nc", "round.json"),
+        *("signals.parquet", "to_judge.tsv"),
+    ]
+
+
+def test_estimators_agree_and_say_which_they_are(learning):
+    study, qrels, _ = learning
+    truth = evaluate(study_runs(study), read_qrels(qrels), "DCG@20")
+    true = dict(zip(truth.systems, truth.value[0], strict=True))
+    found = {}
+    for name in ("auto", "cross-fitted", "difference", "importance"):
+        found[name] = answer = study.estimate(estimator=name)
+        assert answer.estimator == ("cross-fitted" if name == "auto" else name)
+        assert answer.estimator in answer.notes_shown()[0]
+        assert answer.to_dict()["estimator"] == answer.estimator
+        assert answer.n_judged == 140
+        assert (answer.covered == 1).all()
+        # Six standard errors: by chance in less than one of 10^6.
+        off = answer.value - np.array([true[s] for s in study.pool.systems])
+        assert (np.abs(off) < 6 * answer.std_error).all()
+    np.testing.assert_array_equal(found["auto"].value, found["cross-fitted"].value)
+    # Made data are easy to learn from: a quarter of the width at least.
+    width = {name: answer.contrast_std_error.mean() for name, answer in found.items()}
+    assert width["cross-fitted"] < 0.75 * width["importance"]
+
+
+def study_runs(study):
+    return read_runs(study.folder.parent / "runs")
+
+
+def test_small_rounds_are_not_drawn_by_fold(make):
+    study = make()
+    study.draw(N, seed=1)
+    study.judge(QRELS)
+    assert record(study)["folds"] == 1
+    assert study.estimate().estimator == "importance"
+    error = refused(SupportError, study.estimate, estimator="cross-fitted")
+    assert error.message == "no round was drawn by fold, so that nothing can be cross-fitted"
+    assert refused(EvenhandError, study.estimate, estimator="best").message == (
+        "unknown estimator 'best'"
+    )
+
+
+def test_signals_that_cannot_be_used(make, tmp_path):
+    study = make()
+    other = {"q9": {"d1": 1}}
+    assert "is among the" in refused(EvenhandError, study.draw, N, signals=[other]).message
+    named = refused(EvenhandError, study.draw, N, signals=["a/x.tsv", "b/x.tsv"])
+    assert named.message == "two signals have the same name"
+    assert not (study.folder / "round-001").exists()
+
+
+def test_the_posterior_is_read_by_arviz_without_this_library(learning):
+    study, _, _ = learning
+    path = study.folder / "round-002" / "posterior.nc"
+    code = (
+        "import sys, arviz\n"
+        f"found = arviz.from_netcdf({str(path)!r})\n"
+        "assert 'evenhand' not in sys.modules\n"
+        "print(dict(found['constant_data'].sizes))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "60" in done.stdout

@@ -79,9 +79,10 @@ def to_arviz(posterior: NumPyroPosterior) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # arviz 0.x announces 1.x when it is imported
         import arviz
+    make: Any = arviz.from_dict  # each version takes groups in its own way
     if arviz.__version__.startswith("0."):  # 1.x knows the name InferenceData, and warns of it
-        return arviz.from_dict(**groups)
-    return arviz.from_dict(groups)
+        return make(**groups)
+    return make(groups)
 
 
 def save(posterior: NumPyroPosterior, path: Path) -> None:

@@ -29,8 +29,9 @@ rank learning methods*.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import numpy as np
@@ -40,7 +41,10 @@ from evenhand.pools import Pool
 from evenhand.trec import Qrels
 from evenhand.utilities import rank_votes, scaled_scores
 
-__all__ = ["FeatureTable", "Features", "features", "signal"]
+__all__ = ["Array", "FeatureTable", "Features", "features", "signal"]
+
+#: Of NumPy where a user makes it, of JAX inside a model.
+Array = jax.Array | Any
 
 
 @jax.tree_util.register_dataclass
@@ -60,9 +64,9 @@ class Features:
         Number of queries of the study; static.
     """
 
-    values: jax.Array
-    votes: jax.Array
-    query: jax.Array
+    values: Array
+    votes: Array
+    query: Array
     n_queries: int = field(metadata={"static": True})
 
     def take(self, rows: jax.Array) -> Features:
@@ -82,16 +86,22 @@ class FeatureTable:
         Name of each column of `values`.
     values
         float32, shape (cells, features): single precision is ample for a prediction.
+    seen
+        Codes of the systems that the features are made of.
+    depth
+        Deepest rank that counts.
     """
 
     pool: Pool
     names: tuple[str, ...]
     values: np.ndarray
+    seen: np.ndarray
+    depth: int
 
     def rows(self, cells: np.ndarray, size: int | None = None) -> Features:
         """Features of some cells, as a model takes them, filled up to `size` rows of zeros."""
         padding = ((0, (len(cells) if size is None else size) - len(cells)), (0, 0))
-        rank = self.pool.dense(self.pool.rank, cells)
+        rank = self.pool.dense(self.pool.rank, cells)[:, self.seen]
         votes = np.where(rank > 0, rank_votes(np.maximum(rank, 1.0), self.depth), 0.0)
         return Features(
             np.pad(self.values[cells].astype(np.float64), padding),
@@ -100,13 +110,13 @@ class FeatureTable:
             len(self.pool.queries),
         )
 
-    @property
-    def depth(self) -> int:
-        """Deepest rank that counts."""
-        return self.pool.depth or int(self.pool.rank.max())
 
-
-def features(pool: Pool, signals: Mapping[str, np.ndarray] | None = None) -> FeatureTable:
+def features(
+    pool: Pool,
+    signals: Mapping[str, np.ndarray] | None = None,
+    *,
+    systems: Collection[str] | None = None,
+) -> FeatureTable:
     """Make the features of a pool.
 
     Parameters
@@ -115,28 +125,35 @@ def features(pool: Pool, signals: Mapping[str, np.ndarray] | None = None) -> Fea
         The cells.
     signals
         Further columns by name, each of shape (cells,); not finite where there is no value.
+    systems
+        Make the features of these systems only. A system that arrived later may have been built
+        with judgments of earlier rounds, which its rankings would then betray.
 
     Raises
     ------
     EvenhandError
         If a signal has the wrong length, no value at all, or the name of another feature.
     """
-    k, rank = len(pool.systems), pool.rank.astype(np.float64)
-    first = pool.start[:-1]
+    named = [systems is None or name in systems for name in pool.systems]
+    seen = np.flatnonzero(named)
+    counts = np.asarray(named)[pool.system]
+    k, rank = len(seen), pool.rank.astype(np.float64)
+    depth, first = pool.depth or int(pool.rank[counts].max()), pool.start[:-1]
 
     def mean(by_entry: np.ndarray) -> np.ndarray:
-        return np.add.reduceat(by_entry, first) / k
+        return np.add.reduceat(np.where(counts, by_entry, 0.0), first) / k
 
-    votes = mean(rank_votes(rank, pool.depth or int(rank.max())))
+    votes, returned = mean(rank_votes(rank, depth)), mean(np.ones(len(rank)))
     columns = {
         "votes": votes,
         "votes^2": votes**2,
         "reciprocal": np.sqrt(mean(1.0 / rank)),
         "fusion": mean(1.0 / (60.0 + rank)),
-        "returned": np.log(np.diff(pool.start) / k),
-        "best": np.log(np.minimum.reduceat(rank, first)),
+        "returned": np.log(np.maximum(returned, 0.5 / k)),
+        "best": np.log(np.minimum.reduceat(np.where(counts, rank, depth + 1.0), first)),
         "score": mean(scaled_scores(pool)),
     }
+    inside = returned > 0
     for name, given in (signals or {}).items():
         given = np.asarray(given, np.float64)
         if name in columns:
@@ -149,19 +166,20 @@ def features(pool: Pool, signals: Mapping[str, np.ndarray] | None = None) -> Fea
                 f"the signal {name!r} must have a value for some of the {len(pool):,} pairs, "
                 f"got {int(known.sum()):,} of {given.size:,}"
             )
-        filled = _standardised(np.where(known, given, given[known].mean()))
+        filled = _standardised(np.where(known, given, given[known].mean()), inside)
         columns |= {name: filled, f"{name}^2": filled**2}
         if not known.all():
             columns[f"{name} known"] = known.astype(np.float64)
-    values = np.stack([_standardised(c).astype(np.float32) for c in columns.values()], axis=1)
-    return FeatureTable(pool, tuple(columns), values)
+    values = [_standardised(column, inside).astype(np.float32) for column in columns.values()]
+    return FeatureTable(pool, tuple(columns), np.stack(values, axis=1), seen, depth)
 
 
-def _standardised(column: np.ndarray) -> np.ndarray:
-    """Mean 0 and deviation 1; a column that is the same everywhere says nothing and becomes 0."""
-    spread = column.std()
-    flat = spread <= 1e-12 * np.abs(column).max(initial=0.0)
-    return (column - column.mean()) / (np.inf if flat else spread)
+def _standardised(column: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    """Mean 0 and deviation 1 over some cells; a column that is the same everywhere becomes 0."""
+    some = column[inside]
+    spread = some.std()
+    flat = spread <= 1e-12 * np.abs(some).max(initial=0.0)
+    return (column - some.mean()) / (np.inf if flat else spread)
 
 
 def signal(pool: Pool, table: Qrels) -> np.ndarray:

@@ -104,7 +104,7 @@ def energy(
     """Minus log p(theta, data) as a function of the flat parameters."""
     _, unravel = parameters(model, features, judged, levels)
     arguments, options = (features, judged), {"levels": levels}
-    return lambda theta: potential_energy(model, arguments, options, unravel(theta))
+    return lambda theta: jnp.asarray(potential_energy(model, arguments, options, unravel(theta)))
 
 
 def _over_blocks(
@@ -112,16 +112,16 @@ def _over_blocks(
 ) -> Callable[..., Any]:
     """A sum over blocks of rows of what `wanted` makes of their energy, the prior counted once."""
     blocks = judged.weight.shape[0]
-    first = jax.tree.map(lambda x: x[0], (features, judged))
+    first: tuple[Features, Judged] = jax.tree.map(lambda x: x[0], (features, judged))
 
     def total(wanted: Callable, theta: jax.Array) -> Any:
         if blocks == 1:
-            return wanted(energy(model, *first, levels))(theta)
-        nothing = (first[0], replace(first[1], weight=jnp.zeros_like(first[1].weight)))
-        prior = wanted(energy(model, *nothing, levels))(theta)
+            return wanted(energy(model, first[0], first[1], levels))(theta)
+        nothing = replace(first[1], weight=jnp.zeros_like(first[1].weight))
+        prior = wanted(energy(model, first[0], nothing, levels))(theta)
 
-        def add(so_far, block):
-            found = wanted(energy(model, *block, levels))(theta)
+        def add(so_far: Any, block: tuple[Features, Judged]) -> tuple[Any, None]:
+            found = wanted(energy(model, block[0], block[1], levels))(theta)
             return jax.tree.map(lambda s, x, p: s + x - p, so_far, found, prior), None
 
         return jax.lax.scan(add, prior, (features, judged))[0]
@@ -160,12 +160,11 @@ def _newton(total: Callable[..., Any], start: jax.Array, most: int) -> _Climb:
         slack = 1e-10 * (1.0 + jnp.abs(value))
         better = jnp.isfinite(value) & (value <= now.value + slack)
         fell = now.value - value
-        kept = _Climb(
-            *(
-                jnp.where(better, new, old)
-                for new, old in zip((now.ahead, value, gradient, hessian), now, strict=False)
-            ),
-            *now[4:],
+        kept = now._replace(
+            theta=jnp.where(better, now.ahead, now.theta),
+            value=jnp.where(better, value, now.value),
+            gradient=jnp.where(better, gradient, now.gradient),
+            hessian=jnp.where(better, hessian, now.hessian),
         )
         damping = jnp.where(
             better,

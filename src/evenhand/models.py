@@ -38,7 +38,7 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro import handlers
 
-from evenhand.features import Features
+from evenhand.features import Array, Features
 
 __all__ = [
     "Judged",
@@ -76,25 +76,29 @@ class Judged:
         Static; 1 where assessors are not told apart.
     """
 
-    utility: jax.Array
-    weight: jax.Array
-    assessor: jax.Array
+    utility: Array
+    weight: Array
+    assessor: Array
     n_assessors: int = field(metadata={"static": True}, default=1)
 
 
 def predictor(features: Features) -> jax.Array:
     """Eta of equation (3), without the intercept b0; shape (n,)."""
     n_features, n_systems = features.values.shape[1], features.votes.shape[1]
-    slopes = numpyro.sample("slopes", _normal(n_features, 1.5))
-    query_scale = numpyro.sample("query_scale", dist.LogNormal(0.0, 0.3))
-    trust_scale = numpyro.sample("trust_scale", dist.LogNormal(0.0, 0.3))
-    queries = numpyro.sample("queries", _normal(features.n_queries))
-    trust = numpyro.sample("trust", _normal(n_systems))
+    slopes = _draw("slopes", _normal(n_features, 1.5))
+    query_scale = _draw("query_scale", dist.LogNormal(0.0, 0.3))
+    trust_scale = _draw("trust_scale", dist.LogNormal(0.0, 0.3))
+    queries = _draw("queries", _normal(features.n_queries))
+    trust = _draw("trust", _normal(n_systems))
     return (
         features.values @ slopes
         + query_scale * queries[features.query]
         + trust_scale * (features.votes @ trust)
     )
+
+
+def _draw(name: str, law: dist.Distribution) -> jax.Array:
+    return jnp.asarray(numpyro.sample(name, law))
 
 
 def _normal(n: int, scale: float = 1.0) -> dist.Distribution:
@@ -105,9 +109,9 @@ def _as_heard(eta: jax.Array, judged: Judged | None) -> jax.Array:
     """Eta as each row's assessor understands it."""
     if judged is None or judged.n_assessors == 1:
         return eta
-    severity = numpyro.sample("severity", _normal(judged.n_assessors))
-    sharpness = numpyro.sample("discrimination", _normal(judged.n_assessors))
-    scale = numpyro.sample("assessor_scale", dist.LogNormal(-0.7, 0.3))
+    severity = _draw("severity", _normal(judged.n_assessors))
+    sharpness = _draw("discrimination", _normal(judged.n_assessors))
+    scale = _draw("assessor_scale", dist.LogNormal(-0.7, 0.3))
     return jnp.exp(0.5 * sharpness)[judged.assessor] * (eta + scale * severity[judged.assessor])
 
 
@@ -155,24 +159,22 @@ def continuous_response(
 
 def binary(features: Features, judged: Judged | None = None, *, levels: jax.Array) -> None:
     """Two utilities: Bernoulli-logit with the predictor (3)."""
-    intercept = numpyro.sample("intercept", dist.Normal(-1.5, 2.0))
+    intercept = _draw("intercept", dist.Normal(-1.5, 2.0))
     binary_response(intercept + predictor(features), judged, levels)
 
 
 def graded(features: Features, judged: Judged | None = None, *, levels: jax.Array) -> None:
     """A few ordered utilities: ordered logistic with the predictor (3)."""
-    first = numpyro.sample("first_cut", dist.Normal(0.5, 2.0))
-    steps = numpyro.sample(
-        "cut_steps", dist.LogNormal(0.0, 0.7).expand([len(levels) - 2]).to_event(1)
-    )
+    first = _draw("first_cut", dist.Normal(0.5, 2.0))
+    steps = _draw("cut_steps", dist.LogNormal(0.0, 0.7).expand([len(levels) - 2]).to_event(1))
     cuts = first + jnp.concatenate([jnp.zeros(1, steps.dtype), jnp.cumsum(steps)])
     graded_response(predictor(features), judged, levels, cuts)
 
 
 def continuous(features: Features, judged: Judged | None = None, *, levels: jax.Array) -> None:
     """Real utilities: normal with the predictor (3), halved since it is made for logits."""
-    intercept = numpyro.sample("intercept", dist.Normal(0.0, 1.0))
-    noise = numpyro.sample("noise", dist.LogNormal(-0.5, 0.5))
+    intercept = _draw("intercept", dist.Normal(0.0, 1.0))
+    noise = _draw("noise", dist.LogNormal(-0.5, 0.5))
     continuous_response(intercept + 0.5 * predictor(features), judged, levels, noise)
 
 

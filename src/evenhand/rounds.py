@@ -90,6 +90,8 @@ class Record:
         Number of cells left out since their judgment was known.
     signals
         Names of the signals that were given.
+    systems
+        Names of the systems that there were; empty for all.
     """
 
     name: str
@@ -107,6 +109,7 @@ class Record:
     folds: int = 1
     known: int = 0
     signals: tuple[str, ...] = ()
+    systems: tuple[str, ...] = ()
 
 
 def fingerprint(pool: Pool, cells: int | None = None) -> str:
@@ -320,9 +323,8 @@ def load(study: Path, name: str, pool: Pool) -> Stored:
         )
     try:
         content = json.loads((folder / "round.json").read_text(encoding="utf-8"))
-        depends_on = tuple(content["depends_on"])
-        signals = tuple(content.get("signals", ()))
-        record = Record(**{**content, "depends_on": depends_on, "signals": signals})
+        lists = {key: tuple(content.get(key, ())) for key in ("signals", "systems")}
+        record = Record(**{**content, "depends_on": tuple(content["depends_on"]), **lists})
         stored = None
         if record.cells <= len(pool) and record.pool == fingerprint(pool, record.cells):
             sample, known = _sample(folder, record, len(pool)), np.zeros(0, np.int64)

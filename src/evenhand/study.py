@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -272,7 +272,7 @@ class Study:
         kind: str = "optimal",
         floor: float = 0.1,
         sampler: str = "distinct",
-        signals: Sequence[Any] = (),
+        signals: Sequence[Any] | Mapping[str, Any] = (),
         model: Model | None = None,
         method: str = "laplace",
         seed: int | None = None,
@@ -327,14 +327,14 @@ class Study:
             else:
                 notes.append("nothing is judged yet: this round is designed from ranks")
                 utility = "rank"
-        if isinstance(utility, str | Path) and posterior is None:
-            utility = utility_named(utility, self.pool, self.measure)
         seed = secrets.randbits(32) if seed is None else seed
         left_out = ~np.isnan(utilities) if len(known) else None
         if posterior is not None:
             made, poor = steered(self.goal, posterior, known=left_out, kind=kind, floor=floor)
             notes += poor
         else:
+            if isinstance(utility, str | Path):
+                utility = utility_named(utility, self.pool, self.measure)
             made = design(self.goal, utility, kind=kind, floor=floor, known=left_out)
         key = jax.random.fold_in(jax.random.key(seed), len(earlier) + 1)
         sample = draw(key, made, budget, sampler=sampler)
@@ -356,6 +356,7 @@ class Study:
             folds=sample.n_folds,
             known=len(known),
             signals=tuple(given),
+            systems=self.pool.systems,
         )
         todo = sample.cells[~judged[sample.cells]]
         path = round_files.save(
@@ -387,19 +388,21 @@ class Study:
             notes=tuple(notes),
         )
 
-    def _read_signals(self, signals: Sequence[Any]) -> dict[str, np.ndarray]:
+    def _read_signals(self, signals: Sequence[Any] | Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Each signal as a column over the pool."""
-        if not isinstance(signals, Mapping):
-            named = [
+        if isinstance(signals, Mapping):
+            tables = dict(signals)
+        else:
+            names = [
                 Path(s).name.removesuffix(".gz") if isinstance(s, str | Path) else f"signal {i}"
                 for i, s in enumerate(signals, 1)
             ]
-            if len(set(named)) < len(named):
+            if len(set(names)) < len(names):
                 raise EvenhandError("two signals have the same name", hint="rename a file")
-            signals = dict(zip(named, signals, strict=True))
+            tables = dict(zip(names, signals, strict=True))
         return {
             name: signal(self.pool, table if isinstance(table, Qrels) else read_qrels(table))
-            for name, table in signals.items()
+            for name, table in tables.items()
         }
 
     def prior(
@@ -407,15 +410,27 @@ class Study:
         rounds: Sequence[round_files.Stored] | None = None,
         *,
         extra: Mapping[str, np.ndarray] | None = None,
+        systems: Collection[str] | None = None,
         model: Model | None = None,
         method: str = "laplace",
     ) -> NumPyroPrior:
-        """The model that learns from this study's judgments, with all signals given so far."""
-        rounds = self._rounds() if rounds is None else rounds
+        """The model that learns from this study's judgments.
+
+        Parameters
+        ----------
+        rounds
+            Rounds whose signals it may use; all by default.
+        extra
+            Further signals.
+        systems
+            Those of which features are made; all by default.
+        model, method
+            A model of your own, and how it is fitted.
+        """
         signals: dict[str, np.ndarray] = {}
-        for stored in rounds:
+        for stored in self._rounds() if rounds is None else rounds:
             signals |= stored.signals
-        table = features(self.pool, signals | dict(extra or {}))
+        table = features(self.pool, signals | dict(extra or {}), systems=systems)
         levels = None
         if self.settings.grades is not None:
             levels = np.unique(self.measure.utility(np.asarray(self.settings.grades)))
@@ -590,7 +605,10 @@ class Study:
         model: Model | None,
         method: str,
     ) -> list[Control | None] | None:
-        """The control variate of each stage, from signals that were given by then."""
+        """The control variate of each stage, from the signals and systems that there were by then.
+
+        What came later may have been made with the judgments that are to be corrected.
+        """
         by_fold = any(r.sample.fold is not None for r in rounds)
         if estimator == "importance" or (estimator == "auto" and not by_fold):
             return None
@@ -601,7 +619,8 @@ class Study:
             )
         found: list[Control | None] = []
         for stage in stages(rounds, combine):
-            prior = self.prior(files[: stage[-1] + 1], model=model, method=method)
+            systems = files[stage[-1]].record.systems or None
+            prior = self.prior(files[: stage[-1] + 1], systems=systems, model=model, method=method)
             if estimator == "difference":
                 late = rounds[stage[0]].depends_on
                 found.append(control(prior, rounds, stage[0]) if late else None)
