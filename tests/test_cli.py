@@ -787,7 +787,10 @@ def test_the_balance_heuristic_is_refused_where_it_is_biased(run, fails, here):
 
 
 # What an estimate says on stderr when there is nothing else to say.
-DIAGNOSTICS = r"note: effective sample size [0-9.]+, largest share of one draw [0-9.]+\n"
+DIAGNOSTICS = (
+    r"note: (?:importance|cross-fitted) estimates; effective sample size [0-9.]+, "
+    r"largest share of one draw [0-9.]+\n"
+)
 KEYS = ["measure", "goal", "for", "level", "n_queries", "n_rounds", "n_draws", "n_judged"]
 
 
@@ -795,7 +798,10 @@ def test_the_json_of_an_estimate(run, here):
     ran = run("estimate", "judged", "--format", "json", "--level", "0.9")
     assert ran.status == 0
     answer = strict(ran.out)
-    assert list(answer) == [*KEYS, "systems", "contrasts", "diagnostics", "notes"]
+    assert list(answer) == [
+        *KEYS,
+        *("systems", "contrasts", "diagnostics", "estimator", "notes"),
+    ]
     assert [answer[key] for key in KEYS] == ["DCG@5", "rank", "queries", 0.9, 4, 1, N, N]
     assert [row["system"] for row in answer["systems"]] == ["b", "a", "c"]
     assert [row["contrast"] for row in answer["contrasts"]] == ["b - mean", "a - mean", "c - mean"]

@@ -466,7 +466,8 @@ def test_hajek_variance_is_close_for_distinct(line_target):
         def one(key):
             draws = sampler.draw(key, expected, 25, np.arange(0), None)
             z = terms(a[draws], u[draws], expected[draws])
-            return z.sum(), sampler.covariance(z, expected[draws])[0][0, 0]
+            together = np.zeros(25, np.int32)
+            return z.sum(), sampler.covariance(z, expected[draws], together, 1)[0][0, 0]
 
         return jax.vmap(one)(jax.random.split(key, 4000))
 

@@ -199,10 +199,10 @@ class Estimate(Result):
             "n_rounds": self.n_rounds,
             "n_draws": self.n_draws,
             "n_judged": self.n_judged,
-            "estimator": self.estimator,
             "systems": rows(self._systems()),
             "contrasts": rows(self._contrasts()),
             "diagnostics": {"ess": self.ess, "max_weight_share": self.max_weight_share},
+            "estimator": self.estimator,
             "notes": list(self.notes),
         }
 

@@ -323,8 +323,9 @@ def load(study: Path, name: str, pool: Pool) -> Stored:
         )
     try:
         content = json.loads((folder / "round.json").read_text(encoding="utf-8"))
-        lists = {key: tuple(content.get(key, ())) for key in ("signals", "systems")}
-        record = Record(**{**content, "depends_on": tuple(content["depends_on"]), **lists})
+        lists = {"depends_on": tuple(content["depends_on"])}
+        lists |= {key: tuple(content.get(key, ())) for key in ("signals", "systems")}
+        record = Record(**{**content, **lists})
         stored = None
         if record.cells <= len(pool) and record.pool == fingerprint(pool, record.cells):
             sample, known = _sample(folder, record, len(pool)), np.zeros(0, np.int64)
