@@ -42,7 +42,7 @@ answer = simulate_runs(
     budgets=[100] if given.fast else [100, 300],
     designs=["flat", "rank"],
     learn=[1, 2],
-    replications=5 if given.fast else 40,
+    replications=2 if given.fast else 40,
 )
 print(answer)
 
@@ -56,6 +56,6 @@ if labels is not None:
         designs=["rank"],
         learn=[1, 2],
         signals={"predictor": labels},
-        replications=5 if given.fast else 40,
+        replications=2 if given.fast else 40,
     )
     print(answer)
