@@ -176,6 +176,7 @@ def add_systems(folder: Path, known: Sequence[Path], cells: Pool) -> None:
 def check_storable(cells: Pool) -> None:
     """Refuse what could not be stored: systems without a pair, ids that break a line."""
     for ids, breaks in ((cells.queries, r"[\t\r\n]|^#"), (cells.documents, r"[\t\r\n]")):
+        # pyarrow makes its compute functions when it is imported.
         hit = pc.match_substring_regex(ids, breaks)  # pyright: ignore[reportAttributeAccessIssue]
         odd = ids.filter(hit)
         if len(odd):

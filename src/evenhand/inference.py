@@ -284,7 +284,10 @@ def svi(
     _, unravel = parameters(model, features, judged, levels)
     sites = constrain_fn(model, (features, judged), {"levels": levels}, unravel(start))
     guide = AutoLowRankMultivariateNormal(model, init_loc_fn=init_to_value(values=sites))
-    schedule = lambda step: rate * 0.01 ** (step / steps)  # noqa: E731 - what Adam wants
+
+    def schedule(step: Any) -> Any:
+        return rate * 0.01 ** (step / steps)
+
     learner = SVI(model, guide, Adam(schedule), Trace_ELBO())
 
     def some(key: jax.Array) -> tuple[Features, Judged]:

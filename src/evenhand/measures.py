@@ -108,6 +108,7 @@ def _gains(name: str, gains: object) -> Gains:
     if isinstance(gains, dict) and gains:
         gains = tuple(gains.items())
     try:
+        # What else was given is no iterable of pairs, and says so here.
         pairs = sorted((float(g), float(v)) for g, v in gains)  # type: ignore[attr-defined]
     except (TypeError, ValueError):
         pairs = []
