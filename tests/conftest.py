@@ -27,6 +27,7 @@ import numpy as np
 import pytest
 
 from evenhand import sampling, targets
+from evenhand.folds import Folds
 from evenhand.pools import pool
 from evenhand.precision import in_float64
 from evenhand.targets import target
@@ -71,7 +72,7 @@ def _sampler(name: str, cells: int, n: int, by_fold: int):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(jax.random, "uniform", supplied)
             patch.setattr(sampling, "shuffle", lambda key, n: permutation)
-            apart = sampling.Folds(*folds) if folds else None
+            apart = Folds(*folds) if folds else None
             return sampling.SAMPLERS[name].draw(jax.random.key(0), expected, n, order, apart)
 
     padded = 1 << max(1, (cells - 1).bit_length())

@@ -16,17 +16,14 @@ from hypothesis import strategies as st
 from evenhand import sampling, targets
 from evenhand.designs import Design, design
 from evenhand.errors import EvenhandError, PrecisionError
+from evenhand.folds import Folds, fold_of, fold_sizes, folds_for
 from evenhand.precision import in_float64
 from evenhand.sampling import (
     SAMPLERS,
-    Folds,
     Sample,
     cumulate,
     draw,
     expected_by_fold,
-    fold_of,
-    fold_sizes,
-    folds_for,
     layout,
     shuffle,
     slice_order,

@@ -38,8 +38,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evenhand.errors import StudyError
+from evenhand.folds import fold_of
 from evenhand.pools import Pool
-from evenhand.sampling import Sample, fold_of
+from evenhand.sampling import Sample
 
 __all__ = [
     "Record",

@@ -30,7 +30,7 @@ exactly, for any order.
 
 **By fold.** An estimate may lean on a model that was fitted to the judgments of *other* cells, if
 these say nothing of which cells of its own were drawn. So cells are hashed into folds before any
-judgment (`fold_of`), each fold has a number of draws of its own, fixed in advance, and is drawn
+judgment (`evenhand.folds`), each has a number of draws of its own, fixed in advance, and is drawn
 independently. Laid out fold by fold the line above ends each fold at a whole number, where no cell
 spans a point, so that the same pass serves.
 
@@ -45,7 +45,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -53,21 +52,17 @@ import numpy as np
 
 from evenhand.designs import Design
 from evenhand.errors import EvenhandError
+from evenhand.folds import FOLDS, Folds, fold_by_fold, fold_sizes, folds_for
 from evenhand.precision import in_float64, require_float64
 from evenhand.targets import Goal
 
 __all__ = [
-    "FOLDS",
     "SAMPLERS",
-    "Folds",
     "Sample",
     "Sampler",
     "cumulate",
     "draw",
     "expected_by_fold",
-    "fold_of",
-    "fold_sizes",
-    "folds_for",
     "independent",
     "layout",
     "pivotal",
@@ -77,9 +72,6 @@ __all__ = [
     "slices_variance",
     "water_fill",
 ]
-
-#: Folds into which a round is drawn, and the fewest draws that each must have.
-FOLDS, FEWEST = 4, 10
 
 
 def cumulate(mass: jax.typing.ArrayLike) -> jax.Array:
@@ -213,54 +205,6 @@ def shuffle(key: jax.Array, n: int) -> jax.Array:
     return (left << widths[1]) | right
 
 
-class Folds(NamedTuple):
-    """A round drawn by fold.
-
-    Attributes
-    ----------
-    of
-        Fold of each cell; int32, shape (cells,).
-    sizes
-        Draws of each fold; shape (folds,).
-    """
-
-    of: jax.Array
-    sizes: jax.Array
-
-
-def fold_of(cells: int, folds: int) -> np.ndarray:
-    """The fold of each cell, by a hash of its number: int32, shape (cells,), values below `folds`.
-
-    Cells keep their numbers and therefore their folds for the whole life of a study.
-    """
-    x = np.arange(cells, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
-    return ((x ^ (x >> np.uint64(31))) % np.uint64(folds)).astype(np.int32)
-
-
-def fold_sizes(expected: np.ndarray, support: np.ndarray) -> np.ndarray:
-    """Draws of each fold, by the largest remainders: sums to the same whole number.
-
-    Parameters
-    ----------
-    expected
-        Expected draws of each fold when all are drawn together; shape (folds,).
-    support
-        Cells of each fold that can be drawn, which no fold may exceed, and of which each must have
-        a chance; same shape.
-    """
-    n = round(expected.sum())
-    expected = np.round(expected, 9)
-    sizes = np.minimum(np.maximum(np.floor(expected), support > 0), support).astype(np.int64)
-    while (left := n - sizes.sum()) != 0:
-        # At most a few steps: remainders are below 1.
-        room = sizes < support if left > 0 else sizes > (support > 0)
-        lack = np.where(room, (expected - sizes) * np.sign(left), -np.inf)
-        sizes[np.argmax(lack)] += np.sign(left)
-    return sizes
-
-
 def _proportional(q: jax.Array, n: int) -> jax.Array:
     q = require_float64(q, "a proposal")
     return q * (n / jnp.where(q.sum() > 0, q.sum(), 1.0))
@@ -318,22 +262,9 @@ def _draw_distinct(
     key_order, key_draw = jax.random.split(key)
     chance = shuffle(key_order, expected.shape[0])
     if folds is not None:
-        chance = _fold_by_fold(chance, folds)
+        chance = fold_by_fold(chance, folds)
     mixed = expected.at[chance].get(mode="fill", fill_value=0.0)
     return chance[pivotal(key_draw, mixed, n)].astype(jnp.int64)
-
-
-def _fold_by_fold(chance: jax.Array, folds: Folds) -> jax.Array:
-    """The same order, but fold by fold; padding last."""
-    n_folds = len(folds.sizes)
-    belongs = folds.of.at[chance].get(mode="fill", fill_value=n_folds)
-    place, before = jnp.zeros(chance.shape, jnp.int32), 0
-    for number in range(n_folds + 1):  # counting, since sorting takes longer than drawing
-        inside = belongs == number
-        count = jnp.cumsum(inside.astype(jnp.int32))
-        place = jnp.where(inside, before + count - 1, place)
-        before = before + count[-1]
-    return jnp.zeros_like(chance).at[place].set(chance, unique_indices=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,11 +401,6 @@ def expected_by_fold(
         for f, size in enumerate(sizes)
     ]
     return np.sum(apart, 0), sizes
-
-
-def folds_for(n: int, cells: int, folds: int = FOLDS) -> np.ndarray | None:
-    """The fold of each cell; None where n is too small for so many folds."""
-    return fold_of(cells, folds) if folds > 1 and n >= FEWEST * folds else None
 
 
 @partial(jax.jit, static_argnames=("sampler", "n"))

@@ -1,0 +1,85 @@
+"""Folds of cells, fixed before any judgment, so that a round can be drawn fold by fold.
+
+A cell belongs to a fold by a hash of its number, for good. Each fold of a round has a number of
+draws of its own, and the draws of different folds are independent: what was judged in the other
+folds says nothing of which cells of this one were drawn. `evenhand.controls` builds on that.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+__all__ = ["FEWEST", "FOLDS", "Folds", "fold_by_fold", "fold_of", "fold_sizes", "folds_for"]
+
+#: Folds into which a round is drawn, and the fewest draws that each must have.
+FOLDS, FEWEST = 4, 10
+
+
+class Folds(NamedTuple):
+    """A round drawn by fold.
+
+    Attributes
+    ----------
+    of
+        Fold of each cell; int32, shape (cells,).
+    sizes
+        Draws of each fold; shape (folds,).
+    """
+
+    of: jax.Array
+    sizes: jax.Array
+
+
+def fold_of(cells: int, folds: int) -> np.ndarray:
+    """The fold of each cell, by a hash of its number: int32, shape (cells,), values below `folds`.
+
+    Cells keep their numbers and therefore their folds for the whole life of a study.
+    """
+    x = np.arange(cells, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+    return ((x ^ (x >> np.uint64(31))) % np.uint64(folds)).astype(np.int32)
+
+
+def fold_sizes(expected: np.ndarray, support: np.ndarray) -> np.ndarray:
+    """Draws of each fold, by the largest remainders: sums to the same whole number.
+
+    Parameters
+    ----------
+    expected
+        Expected draws of each fold when all are drawn together; shape (folds,).
+    support
+        Cells of each fold that can be drawn, which no fold may exceed, and of which each must have
+        a chance; same shape.
+    """
+    n = round(expected.sum())
+    expected = np.round(expected, 9)
+    sizes = np.minimum(np.maximum(np.floor(expected), support > 0), support).astype(np.int64)
+    while (left := n - sizes.sum()) != 0:
+        # At most a few steps: remainders are below 1.
+        room = sizes < support if left > 0 else sizes > (support > 0)
+        lack = np.where(room, (expected - sizes) * np.sign(left), -np.inf)
+        sizes[np.argmax(lack)] += np.sign(left)
+    return sizes
+
+
+def fold_by_fold(chance: jax.Array, folds: Folds) -> jax.Array:
+    """The same order, but fold by fold; padding last."""
+    n_folds = len(folds.sizes)
+    belongs = folds.of.at[chance].get(mode="fill", fill_value=n_folds)
+    place, before = jnp.zeros(chance.shape, jnp.int32), 0
+    for number in range(n_folds + 1):  # counting, since sorting takes longer than drawing
+        inside = belongs == number
+        count = jnp.cumsum(inside.astype(jnp.int32))
+        place = jnp.where(inside, before + count - 1, place)
+        before = before + count[-1]
+    return jnp.zeros_like(chance).at[place].set(chance, unique_indices=True)
+
+
+def folds_for(n: int, cells: int, folds: int = FOLDS) -> np.ndarray | None:
+    """The fold of each cell; None where n is too small for so many folds."""
+    return fold_of(cells, folds) if folds > 1 and n >= FEWEST * folds else None
