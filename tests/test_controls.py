@@ -14,8 +14,9 @@ from evenhand.designs import design, variance
 from evenhand.errors import SupportError
 from evenhand.estimators import estimate
 from evenhand.features import features
+from evenhand.judgments import Labels
 from evenhand.precision import in_float64
-from evenhand.prior import Labels, NumPyroPrior
+from evenhand.prior import NumPyroPrior
 from evenhand.sampling import SAMPLERS, Sample, expected_by_fold, layout
 from evenhand.stages import Control, Round, planned_weights
 from evenhand.steering import learned_utility

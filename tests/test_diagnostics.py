@@ -14,8 +14,9 @@ import pytest
 from evenhand import diagnostics
 from evenhand.features import features
 from evenhand.inference import DRAWS
+from evenhand.judgments import Labels
 from evenhand.pools import pool
-from evenhand.prior import Labels, NumPyroPrior
+from evenhand.prior import NumPyroPrior
 from evenhand.trec import read_runs
 
 QUERIES, N = 6, 60

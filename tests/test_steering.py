@@ -11,9 +11,10 @@ from evenhand import targets
 from evenhand.demo import make_collection
 from evenhand.designs import design, variance
 from evenhand.features import features
+from evenhand.judgments import Labels
 from evenhand.pools import pool
 from evenhand.precision import in_float64
-from evenhand.prior import Labels, NumPyroPrior
+from evenhand.prior import NumPyroPrior
 from evenhand.sampling import Sample
 from evenhand.stages import Round
 from evenhand.steering import GUARD, GUARD_POOR, known_utilities, learned_utility, split, steered

@@ -129,7 +129,7 @@ def test_what_comes_back_is_read_only(store):
     with pytest.raises(ValueError, match="read-only"):
         store.read().grade[0] = 9
     frame = store.read().to_frame()
-    assert list(frame.columns) == ["query", "document", "assessor", "grade"]
+    assert list(frame.columns) == ["query", "document", "assessor", "grade", "seq"]
     assert isinstance(store.read(), Judgments)
 
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from evenhand.evaluation import Evaluation as Evaluation
     from evenhand.evaluation import evaluate as evaluate
     from evenhand.features import features as feature_table  # noqa: F401
+    from evenhand.judgments import Labels as Labels
     from evenhand.loops import study_that_learns as study_that_learns
     from evenhand.measures import DCG as DCG
     from evenhand.measures import RBP as RBP
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from evenhand.measures import parse as measure  # noqa: F401
     from evenhand.pools import Pool as Pool
     from evenhand.pools import pool as pool
-    from evenhand.prior import Labels as Labels
     from evenhand.prior import NumPyroPrior as NumPyroPrior
     from evenhand.prior import Posterior as Posterior
     from evenhand.prior import Prior as Prior
@@ -106,10 +106,11 @@ _ROOMS = {
     "estimates": ("Comparisons", "Estimate"),
     "estimators": ("estimate", "judge"),
     "evaluation": ("Evaluation", "evaluate"),
+    "judgments": ("Labels",),
     "loops": ("study_that_learns",),
     "measures": ("DCG", "Gain", "Measure", "P", "RBP"),
     "pools": ("Pool", "pool"),
-    "prior": ("Labels", "NumPyroPrior", "Posterior", "Prior"),
+    "prior": ("NumPyroPrior", "Posterior", "Prior"),
     "sampling": ("Sample", "draw"),
     "simulation": ("Simulation", "simulate"),
     "stages": ("Control", "Round"),

@@ -276,6 +276,11 @@ def add(study: str, runs: tuple[str, ...], order: str) -> None:
     show_default=True,
     help="Without repeats, stratified, or independent.",
 )
+@click.option(
+    "--rejudge",
+    is_flag=True,
+    help="Have pairs judged again, by others: for assessors who disagree.",
+)
 @SEED
 @FORMAT
 def draw(study: str, budget: int, form: str, **options: Any) -> None:

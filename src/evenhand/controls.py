@@ -22,7 +22,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evenhand.prior import Labels, Prior
+from evenhand.judgments import Labels
+from evenhand.prior import Prior
 from evenhand.stages import Control, Round, stages
 from evenhand.targets import Goal
 
@@ -30,14 +31,8 @@ __all__ = ["control", "control_variates", "cross_fit", "labels"]
 
 
 def labels(rounds: Sequence[Round]) -> Labels:
-    """The distinct cells that some rounds judged, with their utilities."""
-    if not rounds:
-        return Labels(np.zeros(0, np.int64), np.zeros(0))
-    draws = np.concatenate([r.sample.draws for r in rounds])
-    utility = np.concatenate([r.utility for r in rounds])
-    judged = ~np.isnan(utility)
-    cells, first = np.unique(draws[judged], return_index=True)
-    return Labels(cells, utility[judged][first])
+    """What some rounds judged: each judgment once, in however many of them its cell was drawn."""
+    return Labels.union([r.labels() for r in rounds])
 
 
 def control(prior: Prior, rounds: Sequence[Round], number: int) -> Control:
@@ -86,29 +81,26 @@ def cross_fit(
     belongs, folds = fold[now.cells], np.unique(fold)
 
     def without(*left_out: int) -> Labels:
-        kept = now.only(~np.isin(belongs, left_out))
-        # A cell judged again counts once; but that a fold left out drew it again must not show.
-        rest = before.only(~np.isin(before.cells, kept.cells))
-        return Labels(
-            np.concatenate([rest.cells, kept.cells]),
-            np.concatenate([rest.utility, kept.utility]),
-        )
+        # What earlier rounds judged stays: that a fold left out drew it again must not show.
+        return Labels.union([before, now.only(~np.isin(belongs, left_out))])
 
     couples = list(itertools.combinations(folds, 2)) if gated and len(folds) > 2 else []
     fitted = prior.fit([without(*out) for out in [*((f,) for f in folds), *couples]])
     outer = dict(zip(folds, fitted, strict=False))
     inner = dict(zip(couples, fitted[len(folds) :], strict=True))
     mean, gate = np.zeros(len(fold)), np.ones(len(folds))
-    weight = _gate_weights(goal, rounds, crossed, now.cells) if couples else None
+    heard = now.averaged()
+    apart = fold[heard.cells]
+    weight = _gate_weights(goal, rounds, crossed, heard.cells) if couples else None
     for number, f in enumerate(folds):
         cells = np.flatnonzero(fold == f)
         if couples and weight is not None:
             product, square = 0.0, 0.0
             for g in folds[folds != f]:
-                rows = np.flatnonzero(belongs == g)
+                rows = np.flatnonzero(apart == g)
                 if len(rows):
-                    predicted = inner[min(f, g), max(f, g)].predict(now.cells[rows]).mean
-                    product += (weight[rows] * now.utility[rows]) @ predicted
+                    predicted = inner[min(f, g), max(f, g)].predict(heard.cells[rows]).mean
+                    product += (weight[rows] * heard.utility[rows]) @ predicted
                     square += weight[rows] @ predicted**2
             gate[number] = np.clip(product / square, 0.0, 1.0) if square > 0 else 0.0
         mean[cells] = gate[number] * outer[f].predict(cells).mean

@@ -39,6 +39,8 @@ that were known when a round was drawn have E = 0 there and m_c = r_c: they add 
 
     Cov^ = sum_t omega_t^2 Cov^_t,        Cov^_t from the sampler                            (4)
 
+Where assessors disagree, `evenhand.noise` adds what that adds.
+
 References
 ----------
 Cassel, Sarndal and Wretman 1976 for the difference estimator; Chernozhukov et al. 2018 for
@@ -57,6 +59,7 @@ import numpy as np
 from evenhand import intervals
 from evenhand.errors import EvenhandError, MissingJudgments, SupportError, listed
 from evenhand.estimates import Estimate, uncovered_contrasts
+from evenhand.noise import noise
 from evenhand.precision import in_float64
 from evenhand.sampling import SAMPLERS, Sample
 from evenhand.stages import (
@@ -227,6 +230,13 @@ def estimate(
             size = np.sqrt(np.asarray(contrasts(weights, goal.matrix)) ** 2 @ goal.importance)
             shares.append(weight[draws] * size / expected[draws])
             judged += np.abs(one.utility) @ weights
+    disagreed, contrasts_disagreed, judged_again = noise(goal, together, by_cell)
+    if judged_again:
+        covariance += disagreed
+        contrast_covariance += contrasts_disagreed
+        variances.append(np.diag(disagreed))
+        contrast_variances.append(np.diag(contrasts_disagreed))
+        degrees.append(judged_again)
     freedom = intervals.welch(np.array(variances), np.array(degrees))
     contrast_freedom = intervals.welch(np.array(contrast_variances), np.array(degrees))
     std_error = np.sqrt(np.diag(covariance))

@@ -1,10 +1,12 @@
 """What assessors said, as values: what counts, all that ever came in, and what came of it.
 
-A `evenhand.store.JudgmentStore` keeps them; nothing here touches a file.
+A `evenhand.store.JudgmentStore` keeps them; nothing here touches a file. `Labels` are judgments as
+estimators and models take them: by cell of a pool, in utilities.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["History", "Intake", "Judgments"]
+__all__ = ["History", "Intake", "Judgments", "Labels"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,12 +31,15 @@ class Judgments:
         Text ids, object arrays of shape ``(n_judgments,)``.
     grade
         What the assessor said, float64 of the same shape.
+    seq
+        Position in the history of the assessor's first judgment of the pair, int64.
     """
 
     query: NDArray[np.object_]
     document: NDArray[np.object_]
     assessor: NDArray[np.object_]
     grade: NDArray[np.float64]
+    seq: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.grade)
@@ -77,6 +82,64 @@ class History:
     def to_frame(self) -> pd.DataFrame:
         """Give the columns as a pandas DataFrame, one row a stored judgment."""
         return _frame(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Labels:
+    """Judgments of cells, in utilities; an assessor judges a cell once.
+
+    Attributes
+    ----------
+    cells
+        Cell of each judgment; int64, shape (n,).
+    utility
+        What it said, in utilities; float64, shape (n,).
+    assessor
+        Code of who said it, int32, shape (n,); None where assessors are not told apart, and a cell
+        has one judgment.
+    """
+
+    cells: NDArray[np.int64]
+    utility: NDArray[np.float64]
+    assessor: NDArray[np.int32] | None = None
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def only(self, rows: np.ndarray) -> Labels:
+        """Some of the judgments."""
+        assessor = None if self.assessor is None else self.assessor[rows]
+        return Labels(self.cells[rows], self.utility[rows], assessor)
+
+    def told_apart(self, least: int) -> Labels:
+        """Assessors by codes from 1 on; those with fewer than `least` judgments are all code 0."""
+        if self.assessor is None:
+            return self
+        _, which, count = np.unique(self.assessor, return_inverse=True, return_counts=True)
+        code = np.where(count >= least, np.cumsum(count >= least), 0)
+        return Labels(self.cells, self.utility, code[which].astype(np.int32))
+
+    def averaged(self) -> Labels:
+        """The mean utility of each distinct cell, cells ascending."""
+        cells, which = np.unique(self.cells, return_inverse=True)
+        total = np.bincount(which, self.utility, minlength=len(cells))
+        return Labels(cells, total / np.bincount(which, minlength=len(cells)))
+
+    @classmethod
+    def union(cls, sets: Sequence[Labels]) -> Labels:
+        """All judgments of several sets; one that is in more of them counts once."""
+        if not sets:
+            return cls(np.zeros(0, np.int64), np.zeros(0))
+        cells = np.concatenate([s.cells for s in sets])
+        utility = np.concatenate([s.utility for s in sets])
+        if all(s.assessor is None for s in sets):
+            _, first = np.unique(cells, return_index=True)
+            return cls(cells[first], utility[first])
+        who = np.concatenate(
+            [np.zeros(len(s), np.int32) if s.assessor is None else s.assessor for s in sets]
+        )
+        _, first = np.unique(np.stack([cells, who]), axis=1, return_index=True)
+        return cls(cells[first], utility[first], who[first])
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,13 +28,13 @@ from evenhand import inference
 from evenhand.errors import EvenhandError
 from evenhand.features import Features, FeatureTable
 from evenhand.inference import Fitted
+from evenhand.judgments import Labels
 from evenhand.models import Judged, Model, model_for
 from evenhand.precision import in_float64
 from evenhand.utilities import Moments
 
 __all__ = [
     "METHODS",
-    "Labels",
     "NumPyroPosterior",
     "NumPyroPrior",
     "Posterior",
@@ -45,33 +45,8 @@ __all__ = [
 METHODS = ("laplace", "svi", "nuts")
 #: Rows a block, and cells a chunk of predictions.
 BLOCK, CHUNK = 8192, 1 << 14
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Labels:
-    """Judgments to learn from.
-
-    Attributes
-    ----------
-    cells
-        Cell of each judgment; int64, shape (n,).
-    utility
-        What it said, in utilities; float64, shape (n,).
-    assessor
-        Code of who said it, int32, shape (n,); None where assessors are not told apart.
-    """
-
-    cells: np.ndarray
-    utility: np.ndarray
-    assessor: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        return len(self.cells)
-
-    def only(self, rows: np.ndarray) -> Labels:
-        """Some of the judgments."""
-        assessor = None if self.assessor is None else self.assessor[rows]
-        return Labels(self.cells[rows], self.utility[rows], assessor)
+#: Judgments from which on an assessor is told apart from the others.
+LEAST_HEARD = 8
 
 
 @runtime_checkable
@@ -189,6 +164,7 @@ class NumPyroPrior:
     @in_float64
     def fit(self, sets: Sequence[Labels]) -> list[NumPyroPosterior]:
         """Fit each set; by Laplace those of one model at once, filled up to one length."""
+        sets = [labels.told_apart(LEAST_HEARD) for labels in sets]
         chosen = [self._chosen(labels) for labels in sets]
         longest = _filled_up(max((len(labels) for labels in sets), default=0))
         groups: dict[tuple, list[int]] = {}
@@ -252,7 +228,10 @@ def _rows(table: FeatureTable, labels: Labels, size: int) -> tuple[Features, Jud
 
 
 def _n_assessors(labels: Labels) -> int:
-    return 1 if labels.assessor is None or not len(labels) else int(labels.assessor.max()) + 1
+    """Number of codes of assessors, rounded up so that few are compiled."""
+    if labels.assessor is None or not len(labels):
+        return 1
+    return 1 << int(labels.assessor.max()).bit_length()
 
 
 def _filled_up(n: int) -> int:

@@ -93,6 +93,10 @@ class Record:
         Names of the signals that were given.
     systems
         Names of the systems that there were; empty for all.
+    rejudge
+        Whether its judgments are made for it alone (`evenhand.ledger`).
+    mark
+        Place in the history of the newest judgment when it was drawn.
     """
 
     name: str
@@ -111,6 +115,8 @@ class Record:
     known: int = 0
     signals: tuple[str, ...] = ()
     systems: tuple[str, ...] = ()
+    rejudge: bool = False
+    mark: int = 0
 
 
 def fingerprint(pool: Pool, cells: int | None = None) -> str:

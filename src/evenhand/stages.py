@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evenhand.errors import EvenhandError, SupportError
+from evenhand.judgments import Labels
 from evenhand.sampling import Sample
 
 __all__ = ["Control", "Round", "check_control", "planned_weights", "stages", "weights_by_cell"]
@@ -47,6 +48,12 @@ class Round:
     known
         Utility of the cells that were known when it was drawn and therefore left out of it, NaN
         elsewhere; shape (cells,). None if all could be drawn.
+    heard
+        The single judgments that `utility` averages, of the cells drawn and known, where assessors
+        may disagree; None where a judgment is as good as the truth.
+    rejudged
+        Its judgments were made for it alone, also those of cells that had been judged before.
+        Rounds that are not share their judgments.
     """
 
     sample: Sample
@@ -55,6 +62,15 @@ class Round:
     name: str = ""
     n_cells: int | None = None
     known: np.ndarray | None = None
+    heard: Labels | None = None
+    rejudged: bool = False
+
+    def labels(self) -> Labels:
+        """What was judged of its draws, to learn from."""
+        if self.heard is not None:
+            return self.heard.only(np.isin(self.heard.cells, self.sample.draws))
+        judged = ~np.isnan(self.utility)
+        return Labels.union([Labels(self.sample.draws[judged], self.utility[judged])])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

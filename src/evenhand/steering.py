@@ -82,7 +82,7 @@ def steered(
 
 def known_utilities(rounds: Sequence[Round], n_cells: int) -> np.ndarray:
     """Utility of every cell that some rounds judged, NaN elsewhere; shape (cells,)."""
-    said = labels(rounds)
+    said = labels(rounds).averaged()
     by_cell = np.full(n_cells, np.nan)
     by_cell[said.cells] = said.utility
     return by_cell

@@ -250,9 +250,11 @@ class JudgmentStore:
         """Give the judgments that count, in their order of arrival."""
         with _connect(self.path) as connection:
             rows = connection.execute(
-                "SELECT query, document, assessor, grade FROM current_judgment ORDER BY seq"
+                "SELECT c.query, c.document, c.assessor, c.grade, f.seq FROM current_judgment AS c"
+                " JOIN judgment AS f ON f.query = c.query AND f.document = c.document"
+                " AND f.assessor = c.assessor AND f.revision = 0 ORDER BY c.seq"
             ).fetchall()
-        return Judgments(*_columns(rows, "OOOd"))
+        return Judgments(*_columns(rows, "OOOdq"))
 
     def count(self) -> int:
         """Count the distinct (query, document) pairs that are judged."""

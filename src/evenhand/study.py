@@ -47,17 +47,18 @@ from evenhand.errors import (
 from evenhand.estimates import Estimate
 from evenhand.estimators import estimate
 from evenhand.features import features, signal
+from evenhand.ledger import Ledger
 from evenhand.measures import Measure, parse
 from evenhand.models import Model
 from evenhand.pools import Pool, pool
-from evenhand.prior import Labels, NumPyroPrior
+from evenhand.prior import NumPyroPrior
 from evenhand.receipts import Drawn, Taken
 from evenhand.sampling import draw
 from evenhand.stages import Control, Round, stages
 from evenhand.steering import steered
 from evenhand.store import JudgmentStore
 from evenhand.trec import Qrels, Runs, read_qrels, read_queries, read_runs
-from evenhand.utilities import Utility, mean_utility, utility_named
+from evenhand.utilities import Utility, utility_named
 
 __all__ = ["ESTIMATORS", "Study"]
 
@@ -206,22 +207,7 @@ class Study:
 
     def rounds(self) -> list[Round]:
         """All rounds with what is judged of them so far."""
-        utility = self._utility_by_cell()
-        return [self._round(stored, utility) for stored in self._rounds()]
-
-    def _round(self, stored: round_files.Stored, utility: np.ndarray) -> Round:
-        record, sample, known = stored.record, stored.sample, None
-        if len(stored.known):
-            known = np.full(len(self.pool), np.nan)
-            known[stored.known] = utility[stored.known]
-        return Round(
-            sample,
-            utility[sample.draws],
-            record.depends_on,
-            record.name,
-            record.cells,
-            known,
-        )
+        return self._ledger().rounds()
 
     def _rounds(self) -> list[round_files.Stored]:
         return [
@@ -229,13 +215,10 @@ class Study:
             for name in round_files.names(self.folder)
         ]
 
-    def _utility_by_cell(self) -> np.ndarray:
-        said = self.store.read()
-        cells = self.pool.find(said.query.tolist(), said.document.tolist())
-        judged, utility = mean_utility(cells, said.grade, self.measure)
-        by_cell = np.full(len(self.pool), np.nan)
-        by_cell[judged] = utility
-        return by_cell
+    def _ledger(self, files: Sequence[round_files.Stored] | None = None) -> Ledger:
+        """What was judged, by round."""
+        files = self._rounds() if files is None else files
+        return Ledger.of(self.store.read(), self.pool, self.measure, files)
 
     def add(self, *runs: Any, order: str = "score") -> tuple[str, ...]:
         """Take in systems that arrive later; gives their names.
@@ -275,6 +258,7 @@ class Study:
         signals: Sequence[Any] | Mapping[str, Any] = (),
         model: Model | None = None,
         method: str = "laplace",
+        rejudge: bool = False,
         seed: int | None = None,
     ) -> Drawn:
         """Design the next round and draw it.
@@ -296,6 +280,10 @@ class Study:
             them, in this round's estimate and later ones.
         model, method
             For ``learned``: a model of `evenhand.models` or your own, and how to fit it.
+        rejudge
+            Have all pairs of this round judged for it, by another assessor where they were judged
+            before: right where assessors disagree. Without it a judgment is as good as the truth,
+            and pairs that have one are not drawn again.
         seed
             Of the draw; chosen at random and recorded by default.
 
@@ -317,18 +305,18 @@ class Study:
                 hint="a plan cannot be changed after the first judgment: start a new study",
             )
         given = self._read_signals(signals)
-        utilities = self._utility_by_cell()
-        known = np.flatnonzero(~np.isnan(utilities))
+        ledger = self._ledger(earlier)
+        known = np.flatnonzero(np.isfinite(ledger.utility()) & (not rejudge))
         posterior, notes = None, []
         if isinstance(utility, str) and utility == "learned":
-            if len(known):
+            if len(ledger.labels):
                 prior = self.prior(earlier, extra=given, model=model, method=method)
-                posterior = prior.fit([Labels(known, utilities[known])])[0]
+                posterior = prior.fit([ledger.to_learn()])[0]
             else:
                 notes.append("nothing is judged yet: this round is designed from ranks")
                 utility = "rank"
         seed = secrets.randbits(32) if seed is None else seed
-        left_out = ~np.isnan(utilities) if len(known) else None
+        left_out = np.isin(np.arange(len(self.pool)), known) if len(known) else None
         if posterior is not None:
             made, poor = steered(self.goal, posterior, known=left_out, kind=kind, floor=floor)
             notes += poor
@@ -339,7 +327,8 @@ class Study:
         key = jax.random.fold_in(jax.random.key(seed), len(earlier) + 1)
         sample = draw(key, made, budget, sampler=sampler)
         # Read last: a judgment that came in meanwhile counts as seen, which is the safe side.
-        judged = ~np.isnan(self._utility_by_cell())
+        ledger = self._ledger(earlier)
+        judged = ledger.judged()
         record = round_files.Record(
             name=name,
             created=_now(),
@@ -357,8 +346,11 @@ class Study:
             known=len(known),
             signals=tuple(given),
             systems=self.pool.systems,
+            rejudge=rejudge,
+            mark=ledger.mark,
         )
-        todo = sample.cells[~judged[sample.cells]]
+        waits = np.isnan(ledger.utility()) | rejudge
+        todo = sample.cells[waits[sample.cells]]
         path = round_files.save(
             self.folder,
             round_files.Stored(record, sample, known, given),
@@ -487,7 +479,16 @@ class Study:
             source=table.source,
             revise=revise,
         )
-        open_cells = np.isnan(self._utility_by_cell())
+        waits = {
+            f.record.name: len(cells)
+            for f, cells in zip(drawn, self._ledger(drawn).missing(), strict=True)
+        }
+        notes = list(table.notes)
+        if intake.known and any(f.record.rejudge and waits[f.record.name] for f in drawn):
+            notes.append(
+                "a round that is to be judged again waits for judgments by assessors who have not "
+                "judged the pair before: name them in the column `assessor`"
+            )
         return Taken(
             rows=len(table),
             added=intake.added,
@@ -496,8 +497,8 @@ class Study:
             not_drawn=len(table) - len(rows),
             blank=table.blank,
             negative=table.unjudged,
-            missing={r.record.name: int(open_cells[r.sample.cells].sum()) for r in drawn},
-            notes=table.notes,
+            missing=waits,
+            notes=tuple(notes),
         )
 
     def _check_grades(self, table: Qrels, rows: np.ndarray) -> None:
@@ -559,8 +560,8 @@ class Study:
             raise EvenhandError(
                 f"unknown estimator {estimator!r}", hint=f"known are {', '.join(ESTIMATORS)}"
             )
-        files, utility = self._rounds(), self._utility_by_cell()
-        rounds = [self._round(stored, utility) for stored in files]
+        files = self._rounds()
+        rounds = self._ledger(files).rounds()
         judged = [not np.isnan(r.utility).any() for r in rounds]
         whole = [r for r, done in zip(rounds, judged, strict=True) if done]
         files = [f for f, done in zip(files, judged, strict=True) if done]
