@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
-from evenhand import targets
+from evenhand import inference, targets
 from evenhand.controls import control, control_variates, cross_fit, labels
 from evenhand.designs import design, variance
 from evenhand.errors import SupportError
@@ -357,6 +358,28 @@ def test_enumerated_cross_fit_of_the_real_model_is_unbiased(tiny, make_goal, sam
             outcomes.append((chance, estimate(goal, rounds, controls=controls)))
         check(goal, utility, outcomes)
         assert np.ptp(means, axis=0).min() > 0.05  # it does learn
+
+
+@pytest.mark.slow
+def test_enumerated_cross_fitted_round_with_stochastic_fits_is_unbiased(
+    tiny, make_goal, samples, monkeypatch
+):
+    # Few steps: the fit is poor, and depends on its minibatches and on nothing else.
+    monkeypatch.setattr(inference, "svi", partial(inference.svi, steps=40))
+    pool_name, fold = TWO
+    target, _ = tiny(pool_name)
+    utility = np.array([1.0, 0.0, 1.0, 0.0, 1.0])
+    goal = make_goal(target, "rank")
+    prior = NumPyroPrior(features(target.pool), method="svi")
+    plan = design(goal, flat(target.pool), floor=0.3)
+    outcomes, means = [], []
+    for chance, sample in samples(goal, plan.q, "distinct", 3, fold):
+        rounds = [judged(sample, utility)]
+        controls = control_variates(prior, goal, rounds, gated=False)
+        means.append(controls[0].mean)
+        outcomes.append((chance, estimate(goal, rounds, controls=controls)))
+    check(goal, utility, outcomes)
+    assert np.ptp(means, axis=0).min() > 0.01
 
 
 # Traps
