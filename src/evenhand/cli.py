@@ -18,6 +18,14 @@ from evenhand.errors import EvenhandError
 
 __all__ = ["main"]
 
+QUESTION = click.option(
+    "--for",
+    "question",
+    type=click.Choice(["queries", "population"]),
+    default="queries",
+    show_default=True,
+    help="What the intervals answer for: this set of queries, or queries like these.",
+)
 FORMAT = click.option(
     "--format",
     "form",
@@ -306,14 +314,7 @@ def judge(study: str, files: tuple[str, ...], negative: str, revise: bool, form:
 @main.command()
 @STUDY
 @LEVEL
-@click.option(
-    "--for",
-    "question",
-    type=click.Choice(["queries"]),
-    default="queries",
-    show_default=True,
-    help="What the intervals answer for: this set of queries.",
-)
+@QUESTION
 @click.option("--bounds", is_flag=True, help="Give bounds for systems that no round covers wholly.")
 @click.option("--pairs", is_flag=True, help="Compare every pair, each alone and all together.")
 @click.option(
@@ -348,12 +349,30 @@ def estimate(
     """Estimate systems and contrasts with intervals."""
     from evenhand.study import Study
 
-    found = Study.open(study).estimate(level=level, bounds=bounds, **options)
+    found = Study.open(study).estimate(level=level, question=question, bounds=bounds, **options)
     _print(found.pairs if pairs else found, form)
     if plot is not None:
         from evenhand.pictures import plot_comparisons, plot_estimate, save
 
         save(plot_comparisons(found.pairs) if pairs else plot_estimate(found), plot)
+
+
+@main.command()
+@STUDY
+@click.option("--half-width", type=float, metavar="W", help="Of the contrasts' intervals.")
+@click.option(
+    "--power", type=float, metavar="P", help="To tell two systems apart that differ by D."
+)
+@click.option("--effect", type=float, metavar="D", help="Their difference, in the measure's unit.")
+@click.option("--winner", type=float, metavar="P", help="Probability that the leader is the best.")
+@LEVEL
+@QUESTION
+@FORMAT
+def plan(study: str, form: str, **options: Any) -> None:
+    """Tell how many judgments are still needed."""
+    from evenhand.study import Study
+
+    _print(Study.open(study).plan(**options), form)
 
 
 @main.command()

@@ -6,13 +6,15 @@ with every other. Both print as tables, and as the JSON of ``evenhand estimate``
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from evenhand import intervals
+from evenhand.errors import EvenhandError
+from evenhand.population import worth
 from evenhand.tables import Result, Table, rows
 from evenhand.targets import Goal
 from evenhand.targets import pairs as all_pairs
@@ -103,6 +105,12 @@ class Estimate(Result):
         contrasts).
     degrees
         Degrees of freedom, by system.
+    between, contrast_between
+        What the choice of queries adds to the covariances, for claims about queries like these
+        (`evenhand.population`).
+    question
+        ``queries``: intervals answer for this set of queries; ``population``: for queries like
+        these.
     reached
         Which cells every needed round could draw; shape (cells,).
     reached_value
@@ -134,6 +142,8 @@ class Estimate(Result):
     contrast_high: np.ndarray
     covariance: np.ndarray
     contrast_covariance: np.ndarray
+    between: np.ndarray
+    contrast_between: np.ndarray
     degrees: np.ndarray
     reached: np.ndarray
     reached_value: np.ndarray
@@ -144,13 +154,60 @@ class Estimate(Result):
     n_judged: int
     ess: float
     max_weight_share: float
+    question: str = "queries"
     notes: tuple[str, ...] = ()
+
+    def for_population(self) -> Estimate:
+        """The same estimates with intervals for queries like these.
+
+        Student's, with the degrees of freedom of a sum of two variances: of the draws, and of the
+        |X| - 1 differences between queries.
+
+        Raises
+        ------
+        EvenhandError
+            If there is but one query.
+        """
+        n_queries = len(self.goal.target.pool.queries)
+        if n_queries < 2:
+            raise EvenhandError(
+                "one query says nothing of other queries", hint="ask for this set of queries"
+            )
+        if self.question == "population":
+            return self
+        draws = float(self.degrees.min(initial=np.inf))
+        found: dict[str, Any] = {}
+        for prefix, value, within, between in (
+            ("", self.value, self.covariance, self.between),
+            ("contrast_", self.contrast, self.contrast_covariance, self.contrast_between),
+        ):
+            parts = np.stack([np.diag(within), np.diag(between)])
+            degrees = intervals.welch(parts, np.array([draws, n_queries - 1.0]))
+            std_error = np.where(np.isnan(value), np.nan, np.sqrt(parts.sum(0)))
+            low, high = intervals.student(value, std_error, degrees, self.level)
+            found |= {f"{prefix}std_error": std_error, f"{prefix}low": low, f"{prefix}high": high}
+            found[f"{prefix}covariance"] = within + between
+            if not prefix:
+                found["degrees"] = degrees
+        within, between = np.diag(self.contrast_covariance), np.diag(self.contrast_between)
+        share = float(between.sum() / max(within.sum() + between.sum(), 1e-300))
+        price = worth(within.sum(), between.sum(), self.n_judged, n_queries)
+        notes = [
+            f"{share:.0%} of the contrasts' variance comes from the choice of the {n_queries:,} "
+            "queries, the rest from judging only some pairs",
+            f"a further query, judged like these, is worth up to {price:,.0f} judgments "
+            f"(its own take {self.n_judged / n_queries:,.0f})"
+            if np.isfinite(price)
+            else "every pair is judged: only further queries can narrow these intervals",
+        ]
+        return replace(self, **found, question="population", notes=(*notes, *self.notes))
 
     def tables(self) -> list[Table]:
         """Systems and, unless the goal is `absolute`, contrasts."""
         digits = _digits(np.concatenate([self.std_error, self.contrast_std_error]))
         title = (
-            f"{self.goal.target.measure} on this set of "
+            f"{self.goal.target.measure} on "
+            f"{'this set of' if self.question == 'queries' else 'queries like these'} "
             f"{len(self.goal.target.pool.queries):,} queries, "
             f"{self.level:.0%} intervals; {self.n_judged:,} pairs judged, {self.n_draws:,} draws, "
             f"{self.n_rounds} round{'s' if self.n_rounds != 1 else ''}"
@@ -193,7 +250,7 @@ class Estimate(Result):
         return {
             "measure": str(self.goal.target.measure),
             "goal": self.goal.kind,
-            "for": "queries",
+            "for": self.question,
             "level": self.level,
             "n_queries": len(self.goal.target.pool.queries),
             "n_rounds": self.n_rounds,

@@ -60,6 +60,7 @@ from evenhand import intervals
 from evenhand.errors import EvenhandError, MissingJudgments, SupportError, listed
 from evenhand.estimates import Estimate, uncovered_contrasts
 from evenhand.noise import noise
+from evenhand.population import between_queries
 from evenhand.precision import in_float64
 from evenhand.sampling import SAMPLERS, Sample
 from evenhand.stages import (
@@ -237,6 +238,7 @@ def estimate(
         variances.append(np.diag(disagreed))
         contrast_variances.append(np.diag(contrasts_disagreed))
         degrees.append(judged_again)
+    between, contrast_between = between_queries(goal, together, by_cell, means)
     freedom = intervals.welch(np.array(variances), np.array(degrees))
     contrast_freedom = intervals.welch(np.array(contrast_variances), np.array(degrees))
     std_error = np.sqrt(np.diag(covariance))
@@ -301,6 +303,8 @@ def estimate(
         contrast_high=contrast_high,
         covariance=covariance,
         contrast_covariance=contrast_covariance,
+        between=between,
+        contrast_between=contrast_between,
         degrees=freedom,
         reached=reached,
         reached_value=reached_value,

@@ -35,7 +35,7 @@ import pyarrow as pa
 from evenhand import archive, diagnostics, targets
 from evenhand import rounds as round_files
 from evenhand.controls import control, cross_fit
-from evenhand.designs import design
+from evenhand.designs import Design, design
 from evenhand.errors import (
     EvenhandError,
     FormatError,
@@ -50,15 +50,16 @@ from evenhand.features import features, signal
 from evenhand.ledger import Ledger
 from evenhand.measures import Measure, parse
 from evenhand.models import Model
+from evenhand.plans import Plan, forecast, plan
 from evenhand.pools import Pool, pool
-from evenhand.prior import NumPyroPrior
+from evenhand.prior import NumPyroPosterior, NumPyroPrior
 from evenhand.receipts import Drawn, Taken
 from evenhand.sampling import draw
-from evenhand.stages import Control, Round, stages
-from evenhand.steering import steered
+from evenhand.stages import Control, Round, planned_weights, stages
+from evenhand.steering import learned_utility, steered
 from evenhand.store import JudgmentStore
 from evenhand.trec import Qrels, Runs, read_qrels, read_queries, read_runs
-from evenhand.utilities import Utility, utility_named
+from evenhand.utilities import Utility, rank_utility, utility_named
 
 __all__ = ["ESTIMATORS", "Study"]
 
@@ -307,23 +308,10 @@ class Study:
         given = self._read_signals(signals)
         ledger = self._ledger(earlier)
         known = np.flatnonzero(np.isfinite(ledger.utility()) & (not rejudge))
-        posterior, notes = None, []
-        if isinstance(utility, str) and utility == "learned":
-            if len(ledger.labels):
-                prior = self.prior(earlier, extra=given, model=model, method=method)
-                posterior = prior.fit([ledger.to_learn()])[0]
-            else:
-                notes.append("nothing is judged yet: this round is designed from ranks")
-                utility = "rank"
         seed = secrets.randbits(32) if seed is None else seed
-        left_out = np.isin(np.arange(len(self.pool)), known) if len(known) else None
-        if posterior is not None:
-            made, poor = steered(self.goal, posterior, known=left_out, kind=kind, floor=floor)
-            notes += poor
-        else:
-            if isinstance(utility, str | Path):
-                utility = utility_named(utility, self.pool, self.measure)
-            made = design(self.goal, utility, kind=kind, floor=floor, known=left_out)
+        made, posterior, notes = self._design(
+            ledger, known, utility, given, kind=kind, floor=floor, model=model, method=method
+        )
         key = jax.random.fold_in(jax.random.key(seed), len(earlier) + 1)
         sample = draw(key, made, budget, sampler=sampler)
         # Read last: a judgment that came in meanwhile counts as seen, which is the safe side.
@@ -378,6 +366,105 @@ class Study:
             sampler=sampler,
             seed=seed,
             notes=tuple(notes),
+        )
+
+    def _design(
+        self,
+        ledger: Ledger,
+        known: np.ndarray,
+        utility: str | Path | Utility,
+        signals: Mapping[str, np.ndarray],
+        *,
+        kind: str,
+        floor: float,
+        model: Model | None,
+        method: str,
+    ) -> tuple[Design, NumPyroPosterior | None, list[str]]:
+        """The design of the next round, what it learned from, and what the user should know."""
+        left_out = np.isin(np.arange(len(self.pool)), known) if len(known) else None
+        notes: list[str] = []
+        if isinstance(utility, str) and utility == "learned":
+            if len(ledger.labels):
+                prior = self.prior(ledger.files, extra=signals, model=model, method=method)
+                posterior = prior.fit([ledger.to_learn()])[0]
+                made, poor = steered(self.goal, posterior, known=left_out, kind=kind, floor=floor)
+                return made, posterior, poor
+            notes.append("nothing is judged yet: this round is designed from ranks")
+            utility = "rank"
+        if isinstance(utility, str | Path):
+            utility = utility_named(utility, self.pool, self.measure)
+        made = design(self.goal, utility, kind=kind, floor=floor, known=left_out)
+        return made, None, notes
+
+    def plan(
+        self,
+        *,
+        half_width: float | None = None,
+        power: float | None = None,
+        effect: float | None = None,
+        winner: float | None = None,
+        level: float = 0.95,
+        question: str = "queries",
+    ) -> Plan:
+        """How many more judgments are needed, in one further round; see `evenhand.plans`.
+
+        Parameters
+        ----------
+        half_width
+            Wanted mean half-width of the contrasts' intervals, in the measure's unit.
+        power, effect
+            Wanted probability to tell two systems apart that differ by `effect`.
+        winner
+            Wanted probability that the leader so far is the best.
+        level, question
+            Of the intervals, as in `estimate`.
+
+        Raises
+        ------
+        EvenhandError
+            If not exactly one thing is wanted, or a number cannot be used.
+        """
+        files = self._rounds()
+        ledger = self._ledger(files)
+        rounds = [r for r in ledger.rounds() if not np.isnan(r.utility).any()]
+        rejudged = any(r.rejudged for r in rounds)
+        known = np.flatnonzero(np.isfinite(ledger.utility()) & (not rejudged))
+        found = self.estimate(level=level, question="queries") if rounds else None
+        learn = found is not None and found.estimator != "importance"
+        made, posterior, _ = self._design(
+            ledger,
+            known,
+            "learned" if learn else "rank",
+            {},
+            kind="optimal",
+            floor=0.1,
+            model=None,
+            method="laplace",
+        )
+        if posterior is not None:
+            second = learned_utility(posterior, len(self.pool)).second_moment
+        else:
+            top = self.measure.top_utility
+            if self.settings.grades is not None:
+                top = float(self.measure.utility(np.asarray(self.settings.grades)).max())
+            second = rank_utility(self.pool).second_moment * (top or 1.0) ** 2
+        n_stages = len(stages(rounds))
+        planned = self.settings.plan
+        sizes = list(self._planned(rounds) or []) if planned is not None and rounds else []
+        if planned is not None and len(planned) > len(files):
+            sizes = [*sizes, planned[len(files)]]
+        else:
+            sizes = [1] * (n_stages + 1)
+        told = forecast(
+            made,
+            second,
+            estimate=found,
+            rounds=rounds,
+            weights=planned_weights(np.asarray(sizes)),
+            population=question == "population",
+        )
+        return plan(
+            told, half_width=half_width, power=power, effect=effect, winner=winner, level=level
         )
 
     def _read_signals(self, signals: Sequence[Any] | Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -529,6 +616,7 @@ class Study:
         self,
         *,
         level: float = 0.95,
+        question: str = "queries",
         bounds: bool = False,
         combine: str = "planned",
         estimator: str = "auto",
@@ -541,6 +629,8 @@ class Study:
         ----------
         level
             Confidence level.
+        question
+            ``queries``: intervals for this set of queries; ``population``: for queries like these.
         bounds
             Give bounds for systems that the rounds do not cover.
         combine
@@ -560,6 +650,8 @@ class Study:
             raise EvenhandError(
                 f"unknown estimator {estimator!r}", hint=f"known are {', '.join(ESTIMATORS)}"
             )
+        if question not in ("queries", "population"):
+            raise EvenhandError(f"unknown question {question!r}", hint="'queries' or 'population'")
         files = self._rounds()
         rounds = self._ledger(files).rounds()
         judged = [not np.isnan(r.utility).any() for r in rounds]
@@ -594,6 +686,8 @@ class Study:
             bounds=bounds,
             top_utility=top,
         )
+        if question == "population":
+            found = found.for_population()
         notes = [f"left out, {text}" for text in waiting]
         return replace(found, notes=(*found.notes, *notes, *self.notes()))
 

@@ -1,0 +1,423 @@
+r"""How many judgments are still needed, before they are paid for.
+
+With s_c = E[(r_c - m_c)^2] what is expected of the residuals, a further round of n distinct pairs
+with inclusion probabilities pi_c(n) adds to the variance of contrast i
+
+    V_i(n) = kappa sum_c a_ic^2 s_c (1 / pi_c(n) - 1)                                        (1)
+
+(Horvitz-Thompson under Poisson sampling, which a draw of fixed size does not exceed by much), and
+with the rounds so far, of weights omega,
+
+    Var_i(n) = (1 - omega_T)^2 Var_i(so far) + omega_T^2 V_i(n) [+ B_i].                     (2)
+
+kappa is the ratio of the variance that the rounds so far came to and what (1) says of them; with
+nothing judged it is 1, and s_c a guess from ranks: a utility near the largest at the top. B_i is
+the between-query part of `evenhand.population`, a floor for claims about queries like these.
+
+`Forecast` holds (2); `plan` finds the least n for a half-width, a power or a winner, and makes a
+table around it. `open_queries` is for when a query costs something before its first judgment.
+
+References
+----------
+Sarndal, Swensson and Wretman 1992, *Model Assisted Survey Sampling*, chapters 3.5 and 12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from scipy import special
+
+from evenhand.designs import Design
+from evenhand.errors import EvenhandError
+from evenhand.estimates import Estimate
+from evenhand.intervals import check_level
+from evenhand.precision import in_float64
+from evenhand.sampling import water_fill
+from evenhand.stages import Round
+from evenhand.tables import Result, Table, rows
+
+__all__ = ["Forecast", "Opening", "Plan", "forecast", "open_queries", "plan"]
+
+#: Simulated rankings behind the probability that the leader is best.
+DRAWS = 4000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forecast:
+    """What a further round would bring.
+
+    Attributes
+    ----------
+    design
+        Of that round.
+    size
+        kappa sum_i h_i a_ic^2 s_c of each cell; shape (cells,).
+    shares
+        Share of each contrast in the variance of the round, by importance; shape (contrasts,).
+    so_far
+        Variance of each contrast that the rounds so far leave, weighted; shape (contrasts,).
+    weight
+        omega of the further round.
+    between
+        Between-query variance, 0 for this set of queries; shape (contrasts,).
+    estimate
+        What the rounds so far say; None where there are none.
+    """
+
+    design: Design
+    size: np.ndarray
+    shares: np.ndarray
+    so_far: np.ndarray
+    weight: float
+    between: np.ndarray
+    estimate: Estimate | None
+
+    @property
+    def most(self) -> int:
+        """Pairs that the round could draw."""
+        return int(np.count_nonzero(self.design.q))
+
+    def variance(self, n: int) -> np.ndarray:
+        """Equation (2) for n more judgments; shape (contrasts,)."""
+        total = _left(self.size, _included(self.design.q, n))
+        return self.so_far + self.weight**2 * total * self.shares + self.between
+
+
+@in_float64
+def _included(q: np.ndarray, n: int) -> np.ndarray:
+    return np.asarray(water_fill(jnp.asarray(q), n))
+
+
+def _left(size: np.ndarray, expected: np.ndarray) -> float:
+    """Sum of size (1 / E - 1) over the cells that can be drawn and are not certain."""
+    open_to = (expected > 0) & (expected < 1)
+    return float((size[open_to] * (1.0 / expected[open_to] - 1.0)).sum())
+
+
+def forecast(
+    design: Design,
+    second_moment: np.ndarray,
+    *,
+    estimate: Estimate | None = None,
+    rounds: list[Round] | None = None,
+    weights: np.ndarray | None = None,
+    population: bool = False,
+) -> Forecast:
+    """What a further round of a design would bring.
+
+    Parameters
+    ----------
+    design
+        Of the further round.
+    second_moment
+        s_c of equation (1), shape (cells,).
+    estimate, rounds
+        The rounds so far, and what they say.
+    weights
+        omega of each stage so far and, last, of the further round.
+    population
+        Add the between-query variance.
+    """
+    goal = design.goal
+    cells = np.arange(len(design.q))
+    square, scale = goal.norms() ** 2 * second_moment, 1.0
+    m = len(goal.names)
+    so_far, between, weight = np.zeros(m), np.zeros(m), 1.0
+    if estimate is not None and rounds:
+        omega = np.ones(1) if weights is None else np.asarray(weights)
+        weight = float(omega[-1])
+        seen = np.diag(estimate.contrast_covariance)
+        so_far = (1.0 - weight) ** 2 * seen
+        before = estimate.weights
+        expected = [one.sample.expected for one in rounds]
+        # Rounds fixed together are one stage: their counts add up.
+        first = [e for one, e in zip(rounds, expected, strict=True) if not one.depends_on]
+        later = [e for one, e in zip(rounds, expected, strict=True) if one.depends_on]
+        staged = [np.minimum(np.sum(first, 0), 1.0)] if first else []
+        said = sum(w**2 * _left(square, e) for w, e in zip(before, [*staged, *later], strict=True))
+        found = float(seen @ goal.importance)
+        scale = found / said if said > 0 and found > 0 else 1.0
+        between = np.diag(estimate.contrast_between) if population else between
+    typical = _included(design.q, max(1, int(np.count_nonzero(design.q)) // 10))
+    open_to = np.flatnonzero((typical > 0) & (typical < 1))
+    each = np.zeros(m)
+    for some in np.array_split(open_to, -(-len(open_to) // 65536)) if len(open_to) else ():
+        factor = second_moment[some] * (1.0 / typical[some] - 1.0)
+        each += factor @ goal.at(cells[some]) ** 2
+    total = float(each @ goal.importance)
+    shares = each / total if total > 0 else each
+    return Forecast(design, scale * square, shares, so_far, weight, between, estimate)
+
+
+@dataclass(frozen=True)
+class Plan(Result):
+    """Judgments still needed.
+
+    Attributes
+    ----------
+    question
+        What is wanted, in words.
+    needed
+        Judgments still needed; None where no number of them is enough.
+    level
+        Of the intervals.
+    columns
+        A table by number of further judgments.
+    floor
+        Mean half-width that remains when every pair is judged.
+    notes
+        What a user should know.
+    """
+
+    question: str
+    needed: int | None
+    level: float
+    columns: dict[str, Any]
+    floor: float
+    notes: tuple[str, ...] = ()
+
+    def tables(self) -> list[Table]:
+        """A row a number of judgments."""
+        need = "cannot be reached" if self.needed is None else f"{self.needed:,} more judgments"
+        title = f"{self.question}: {need}; {self.level:.0%} intervals"
+        return [Table.of(title, self.columns, {"best": 3, "power": 3})]
+
+    def notes_shown(self) -> tuple[str, ...]:
+        """What the user should know."""
+        return self.notes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields."""
+        return {
+            "question": self.question,
+            "needed": self.needed,
+            "level": self.level,
+            "floor": self.floor,
+            "rows": rows(self.columns),
+            "notes": list(self.notes),
+        }
+
+
+def plan(
+    told: Forecast,
+    *,
+    half_width: float | None = None,
+    power: float | None = None,
+    effect: float | None = None,
+    winner: float | None = None,
+    level: float = 0.95,
+) -> Plan:
+    """Find the least number of further judgments.
+
+    Parameters
+    ----------
+    told
+        What a further round would bring.
+    half_width
+        Wanted mean half-width of the contrasts' intervals.
+    power, effect
+        Wanted probability that the interval of two systems which differ by `effect` leaves out 0.
+    winner
+        Wanted probability that the leader so far is the best, if values are as estimated.
+    level
+        Of the intervals.
+
+    Raises
+    ------
+    EvenhandError
+        If not exactly one thing is wanted, or a number cannot be used.
+    """
+    check_level(level)
+    wanted = [half_width is not None, power is not None or effect is not None, winner is not None]
+    if sum(wanted) != 1 or (power is None) != (effect is None):
+        raise EvenhandError(
+            "a plan needs one aim: a half-width, a power for an effect, or a decided winner",
+            hint="--half-width W, or --power P --effect D, or --winner P",
+        )
+    for name, number, top in (
+        ("half-width", half_width, np.inf),
+        ("effect", effect, np.inf),
+        ("power", power, 1.0),
+        ("probability of the winner", winner, 1.0),
+    ):
+        if number is not None and not 0 < number < top:
+            raise EvenhandError(f"the {name} must lie between 0 and {top:g}, got {number:g}")
+    z = float(special.ndtri(0.5 + level / 2))
+
+    def width(n: int) -> float:
+        return float(z * np.sqrt(told.variance(n)).mean())
+
+    def detects(n: int) -> float:
+        sd = np.sqrt(_pair_variance(told, n))
+        return float(special.ndtr((effect or 0.0) / sd - z).mean()) if sd.all() else 1.0
+
+    leads = _leader(told)
+    aim: Callable[[int], bool]
+    if half_width is not None:
+        question, aim = f"half-width {half_width:g}", lambda n: width(n) <= half_width
+    elif power is not None:
+        question = f"power {power:g} for a difference of {effect:g}"
+        aim = lambda n: detects(n) >= power  # noqa: E731 (one of three, side by side)
+    else:
+        if told.estimate is None:
+            raise EvenhandError(
+                "nothing is judged yet: there is no leader", hint="judge a first round"
+            )
+        question = f"best with probability {winner:g}"
+        aim = lambda n: leads(n) >= (winner or 1.0)  # noqa: E731
+    needed = _least(aim, told.most)
+    grid = np.unique(
+        np.clip(
+            np.round((needed or told.most) * np.array([0.25, 0.5, 1.0, 2.0, 4.0])), 1, told.most
+        ).astype(int)
+    )
+    columns: dict[str, Any] = {"judgments": grid.tolist(), "half_width": [width(n) for n in grid]}
+    if effect is not None:
+        columns["power"] = [detects(n) for n in grid]
+    if told.estimate is not None and len(told.estimate.value) > 1:
+        columns["best"] = [leads(n) for n in grid]
+    floor, notes = width(told.most), []
+    if needed is None and told.so_far.any():
+        notes.append(
+            f"the rounds so far keep a weight of {1 - told.weight:.0%}, which leaves a half-width "
+            f"of {floor:.4g}: name the rounds' sizes when a study is made (`--plan`)"
+        )
+    if told.between.any():
+        notes.append(
+            f"a half-width of {z * np.sqrt(told.between).mean():.4g} comes from the choice of "
+            "queries: no judgment takes it away, more queries do"
+        )
+    if told.estimate is None:
+        notes.append(
+            "nothing is judged yet: utilities are guessed from ranks, and the plan with them; plan "
+            "again after a first round"
+        )
+    return Plan(question, needed, level, columns, floor, tuple(notes))
+
+
+def _least(aim: Callable[[int], bool], most: int) -> int | None:
+    """The least n in 1..most that meets an aim which larger n meet too."""
+    if not aim(most):
+        return None
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if aim(middle) else (middle, high)
+    return high
+
+
+def _pair_variance(told: Forecast, n: int) -> np.ndarray:
+    """Variance of a difference of two systems: of the contrasts, or of the mean pair in ranking."""
+    variance, goal = told.variance(n), told.design.goal
+    k = len(goal.target.systems)
+    if goal.kind in ("pair", "baseline", "absolute"):
+        return variance
+    # sum over pairs of Var(x - y) = k sum_j Var(j - mean)
+    return np.array([2.0 * variance.sum() / max(k - 1, 1)])
+
+
+def _leader(told: Forecast) -> Callable[[int], float]:
+    """Probability that the leader is the best, by the number of further judgments."""
+    found = told.estimate
+    if found is None or np.isnan(found.value).any() or len(found.value) < 2:
+        return lambda n: float("nan")
+    value, vector = np.linalg.eigh(found.covariance)
+    root = vector * np.sqrt(np.maximum(value, 0.0))
+    noise = np.random.default_rng(0).normal(size=(DRAWS, len(value))) @ root.T
+    now = float(np.diag(found.contrast_covariance).sum())
+    best = int(found.value.argmax())
+    # Systems that return the same are the best together.
+    same = found.value == found.value[best]
+
+    def leads(n: int) -> float:
+        scale = np.sqrt(told.variance(n).sum() / now) if now > 0 else 0.0
+        return float(same[(found.value + scale * noise).argmax(1)].mean())
+
+    return leads
+
+
+class Opening(NamedTuple):
+    """Which queries to open, and how far, where opening a query costs something.
+
+    Attributes
+    ----------
+    chance
+        phi_x, the probability of opening each query; shape (queries,).
+    judgments
+        n_x, the judgments of a query that is opened; shape (queries,).
+    variance
+        Summed variance that is then to be expected.
+    """
+
+    chance: np.ndarray
+    judgments: np.ndarray
+    variance: float
+
+
+def open_queries(
+    size: np.ndarray,
+    query: np.ndarray,
+    n_queries: int,
+    *,
+    budget: float,
+    query_cost: float,
+    judgment_cost: float = 1.0,
+) -> Opening:
+    r"""Open some queries, and judge some pairs of each, for the least variance at a cost.
+
+    With W_x = (sum_c sqrt(g_c))^2 and D_x^2 = sum_c g_c over the cells of query x,
+
+    .. math:: \min_{\varphi, n} \sum_x \Big(\frac{1}{\varphi_x} - 1\Big) D_x^2
+              + \frac{W_x}{\varphi_x n_x}
+              \quad\text{at}\quad \sum_x \varphi_x (C + c\, n_x) = \text{budget}
+
+    is solved by n_x = sqrt(C / c) sqrt(W_x) / D_x and phi_x = D_x / sqrt(lambda C), and where that
+    exceeds 1 by phi_x = 1 and n_x = sqrt(W_x / (lambda c)).
+
+    Parameters
+    ----------
+    size
+        g_c, of `Forecast`; shape (cells,).
+    query
+        Code of each cell's query.
+    n_queries
+        Number of queries.
+    budget, query_cost, judgment_cost
+        In one currency.
+
+    Raises
+    ------
+    EvenhandError
+        If a cost or the budget is not positive.
+    """
+    if min(budget, query_cost, judgment_cost) <= 0:
+        raise EvenhandError("budget, cost of a query and cost of a judgment must be above 0")
+    within = np.bincount(query, np.sqrt(size), minlength=n_queries)
+    own = np.sqrt(np.bincount(query, size, minlength=n_queries))
+    matters = own > 0
+
+    def opened(price: float) -> tuple[np.ndarray, np.ndarray]:
+        chance = np.where(matters, np.minimum(own / np.sqrt(price * query_cost), 1.0), 0.0)
+        judged = np.where(
+            chance < 1,
+            np.sqrt(query_cost / judgment_cost) * within / np.where(matters, own, 1.0),
+            within / np.sqrt(price * judgment_cost),
+        )
+        return chance, judged
+
+    low, high = 1e-30, 1e30  # the price falls as the budget grows
+    for _ in range(200):
+        price = float(np.sqrt(low * high))
+        chance, judged = opened(price)
+        spent = (chance * (query_cost + judgment_cost * judged)).sum()
+        low, high = (price, high) if spent > budget else (low, price)
+    chance, judged = opened(high)
+    one = np.where(matters, chance, 1.0)
+    n = np.where(matters, judged, 1.0)
+    variance = ((1 / one - 1) * own**2 + np.where(matters, within**2 / (one * n), 0.0)).sum()
+    return Opening(chance, judged, float(variance))

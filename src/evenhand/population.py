@@ -1,0 +1,127 @@
+r"""From this set of queries to queries like these.
+
+Estimates answer for *this* set of queries. Where its queries are themselves a sample of those that
+users ask, what a system is worth to *them* is also uncertain because other queries might have been
+taken. By two-stage sampling (Cochran 1977, chapter 11),
+
+    Var = Var_within + Var_between,      Var_between = (|X| / (|X| - 1)) sum_x (U_x - mean)^2  (1)
+
+with U_x what query x adds to the value, a sum over queries. U_x is only estimated, by t_x, and that
+makes the t_x vary more than the U_x do, by the variance of the draws within queries. So
+
+    B^ = |X| / (|X| - 1) sum_x (t_x - mean)(t_x - mean)' - sum over draws of f z z'              (2)
+
+with z the terms of the estimate and f = 1 - E for distinct draws, 1 for others; variances below 0
+become 0. Judging more makes the first part of (1) smaller, and never the second: once they are
+alike, more judgments are hardly worth their price for this question, and more queries are.
+
+`worth` says what a further query may cost. With n judgments of |X| queries, and W and B the parts
+of (1), a judgment more takes W / n off the variance; a query more, judged like the others, takes
+(W + B) / |X|. The latter is worth its price up to
+
+    (W + B) n / (W |X|) judgments,                                                             (3)
+
+of which n / |X| are those of its own pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from evenhand.precision import in_float64
+from evenhand.sampling import SAMPLERS
+from evenhand.stages import Round
+from evenhand.targets import Goal, contrasts
+
+__all__ = ["between_queries", "worth"]
+
+
+def _positive(matrix: np.ndarray) -> np.ndarray:
+    """The covariance nearest to a symmetric matrix, with its variances where these are above 0."""
+    wanted = np.maximum(np.diag(matrix), 0.0)
+    value, vector = np.linalg.eigh(matrix)
+    root = vector * np.sqrt(np.maximum(value, 0.0))
+    spread = np.sqrt((root**2).sum(1))
+    root = (
+        root
+        * np.where(spread > 0, np.sqrt(wanted) / np.where(spread > 0, spread, 1.0), 0.0)[:, None]
+    )
+    return root @ root.T
+
+
+@in_float64
+def between_queries(
+    goal: Goal,
+    together: Sequence[Sequence[Round]],
+    by_cell: np.ndarray,
+    means: Sequence[np.ndarray | None],
+) -> tuple[np.ndarray, np.ndarray]:
+    """What the choice of queries adds to the covariance, equation (2).
+
+    Parameters
+    ----------
+    goal
+        The contrasts.
+    together
+        The rounds of each stage.
+    by_cell
+        Weight of each stage at each cell; shape (stages, cells).
+    means
+        Control variate of each stage, or None; each of shape (cells,).
+
+    Returns
+    -------
+    systems, contrasts
+        Shapes (systems, systems) and (contrasts, contrasts); 0 where there is but one query.
+    """
+    target = goal.target
+    pool, k = target.pool, len(target.systems)
+    n_queries = len(pool.queries)
+    if n_queries < 2:
+        return np.zeros((k, k)), np.zeros((len(goal.names), len(goal.names)))
+    place = pool.query[pool.cell].astype(np.int64) * k + pool.system
+    by_query, terms, free = np.zeros((n_queries, k)), [], []
+    for weight, stage, mean in zip(by_cell, together, means, strict=True):
+        expected = sum((r.sample.expected for r in stage), np.zeros(len(pool)))
+        if mean is not None:
+            known = [np.isfinite(r.known) for r in stage if r.known is not None]
+            possible = (expected > 0) | np.any(known, axis=0)
+            added = target.weight * np.where(possible, weight * mean, 0.0)[pool.cell]
+            by_query += np.bincount(place, added, minlength=n_queries * k).reshape(-1, k)
+        for one in stage:
+            draws = one.sample.draws
+            residual = one.utility if mean is None else one.utility - mean[draws]
+            z = target.weights(draws) * (residual * weight[draws] / expected[draws])[:, None]
+            np.add.at(by_query, pool.query[draws], z)
+            terms.append(z)
+            repeats = SAMPLERS[one.sample.sampler].repeats
+            free.append(np.ones(len(draws)) if repeats else 1.0 - one.sample.expected[draws])
+    z, f = np.concatenate(terms), np.concatenate(free)[:, None]
+    scale = n_queries / (n_queries - 1)
+
+    def excess(of_queries: np.ndarray, of_draws: np.ndarray) -> np.ndarray:
+        away = of_queries - of_queries.mean(0)
+        return _positive(scale * away.T @ away - of_draws.T @ (f * of_draws))
+
+    matrix = goal.matrix
+    return (
+        excess(by_query, z),
+        excess(np.asarray(contrasts(by_query, matrix)), np.asarray(contrasts(z, matrix))),
+    )
+
+
+def worth(within: float, between: float, n_judged: int, n_queries: int) -> float:
+    """How many judgments a further query may cost, equation (3); inf where nothing is left to draw.
+
+    Parameters
+    ----------
+    within, between
+        The two parts of a variance.
+    n_judged, n_queries
+        Judgments so far, and queries of the study.
+    """
+    if within <= 0:
+        return float("inf")
+    return float((within + between) * n_judged / (within * n_queries))
