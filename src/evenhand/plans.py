@@ -28,7 +28,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
@@ -36,8 +35,7 @@ from evenhand.designs import Design
 from evenhand.errors import EvenhandError
 from evenhand.estimates import Estimate
 from evenhand.intervals import check_level
-from evenhand.precision import in_float64
-from evenhand.sampling import water_fill
+from evenhand.sampling import expected_by_fold
 from evenhand.stages import Round
 from evenhand.tables import Result, Table, rows
 
@@ -88,9 +86,8 @@ class Forecast:
         return self.so_far + self.weight**2 * total * self.shares + self.between
 
 
-@in_float64
 def _included(q: np.ndarray, n: int) -> np.ndarray:
-    return np.asarray(water_fill(jnp.asarray(q), n))
+    return expected_by_fold("distinct", q, n)[0]
 
 
 def _left(size: np.ndarray, expected: np.ndarray) -> float:

@@ -1,0 +1,190 @@
+"""Judgments still needed: forecasts against what studies then come to."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from evenhand import targets
+from evenhand.designs import design
+from evenhand.errors import EvenhandError
+from evenhand.estimators import estimate
+from evenhand.plans import forecast, open_queries, plan
+from evenhand.sampling import draw
+from evenhand.stages import Round
+from evenhand.utilities import flat, rank_utility
+
+
+@pytest.fixture(scope="module")
+def told(line_target):
+    """A goal of three systems over 300 cells, and utilities of which a fifth are 1."""
+    rng = np.random.default_rng(0)
+    target = line_target(rng.gamma(0.5, size=(3, 300)))
+    return targets.rank(target), (rng.random(300) < 0.2).astype(float)
+
+
+def sampled(goal, utility, n, key=0, **about):
+    made = design(goal, about.pop("by", flat(goal.target.pool)))
+    sample = draw(jax.random.key(key), made, n, folds=1)
+    return Round(sample, utility[sample.draws], **about)
+
+
+def test_a_forecast_of_a_first_round_is_its_variance(told):
+    # With s = E[u^2] the variance of Poisson sampling; that of a fixed size is a few percent less.
+    goal, utility = told
+    made = design(goal, flat(goal.target.pool))
+    found = forecast(made, np.full(300, utility.mean()))
+    for n in (40, 120):
+        values = [estimate(goal, [sampled(goal, utility, n, key)]).contrast for key in range(300)]
+        seen = np.var(values, axis=0)
+        # 150 samples know a variance to 12 %; the mean of three to about 6 %.
+        assert found.variance(n).sum() == pytest.approx(seen.sum(), rel=0.25)
+    assert found.most == 300
+    assert found.variance(300) == pytest.approx(0, abs=1e-12)
+    assert (np.diff([found.variance(n).sum() for n in range(1, 301, 10)]) < 0).all()
+
+
+def test_a_forecast_after_a_round_is_calibrated(told):
+    goal, utility = told
+    one = sampled(goal, utility, 60, name="1")
+    so_far = estimate(goal, [one])
+    # The guess is wrong by a factor of 5: what the first round came to sets it right.
+    made = design(goal, flat(goal.target.pool))
+    found = forecast(
+        made, np.ones(300), estimate=so_far, rounds=[one], weights=np.array([0.3, 0.7])
+    )
+    seen = np.diag(so_far.contrast_covariance)
+    np.testing.assert_allclose(found.so_far, 0.09 * seen, rtol=1e-12)
+    again = forecast(
+        made, np.ones(300), estimate=so_far, rounds=[one], weights=np.array([0.0, 1.0])
+    )
+    assert again.variance(60).sum() == pytest.approx(seen.sum(), rel=1e-9)
+
+
+def test_the_least_number_that_meets_an_aim(told):
+    goal, _ = told
+    found = forecast(design(goal, flat(goal.target.pool)), np.full(300, 0.2))
+    z = 1.959963984540054
+
+    def width(n):
+        return z * np.sqrt(found.variance(n)).mean()
+
+    wanted = width(77)
+    answer = plan(found, half_width=wanted)
+    assert answer.needed == 77
+    assert answer.columns["judgments"] == [19, 38, 77, 154, 300]
+    assert answer.columns["half_width"][2] == pytest.approx(wanted)
+    assert answer.floor == pytest.approx(0, abs=1e-9)
+    assert "nothing is judged yet" in answer.notes[0]
+    assert plan(found, half_width=wanted * (1 - 1e-9)).needed == 78
+    assert plan(found, half_width=1e6).needed == 1
+    text = str(answer)
+    assert "77 more judgments" in text
+    assert answer.to_dict()["rows"][2]["judgments"] == 77
+
+    # Power: 80 % for an effect of 2.8 standard errors of a difference.
+    sd = np.sqrt(2 * found.variance(77).sum() / 2)
+    answer = plan(found, power=0.8, effect=(z + 0.8416212335729143) * sd)
+    assert answer.needed == 77
+    assert answer.columns["power"][2] == pytest.approx(0.8, abs=1e-6)
+
+    with pytest.raises(EvenhandError, match="there is no leader"):
+        plan(found, winner=0.9)
+
+
+def test_the_winner(told):
+    goal, utility = told
+    one = sampled(goal, utility, 60, by=rank_utility(goal.target.pool), name="1")
+    so_far = estimate(goal, [one])
+    found = forecast(
+        design(goal, flat(goal.target.pool)),
+        np.full(300, 0.2),
+        estimate=so_far,
+        rounds=[one],
+        weights=np.array([0.05, 0.95]),
+    )
+    answer = plan(found, winner=0.95)
+    best = answer.columns["best"]
+    assert (np.diff(best) >= -0.01).all()
+    if answer.needed is not None:
+        assert best[answer.columns["judgments"].index(answer.needed)] >= 0.95
+    certain = plan(found, winner=0.34)
+    assert certain.needed == 1
+
+
+def test_what_rounds_keep_and_what_queries_add_is_a_floor(told):
+    goal, utility = told
+    one = sampled(goal, utility, 60, name="1")
+    so_far = estimate(goal, [one])
+    about = {"estimate": so_far, "rounds": [one], "weights": np.array([0.4, 0.6])}
+    made = design(goal, flat(goal.target.pool))
+    answer = plan(forecast(made, np.full(300, 0.2), **about), half_width=1e-6)
+    assert answer.needed is None
+    assert "cannot be reached" in str(answer)
+    assert "a weight of 40%" in answer.notes[0]
+    want = 1.959963984540054 * 0.4 * np.sqrt(np.diag(so_far.contrast_covariance)).mean()
+    assert answer.floor == pytest.approx(want, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("aims", "message"),
+    [
+        ({}, "one aim"),
+        ({"half_width": 1.0, "winner": 0.9}, "one aim"),
+        ({"power": 0.8}, "one aim"),
+        ({"effect": 0.8}, "one aim"),
+        ({"half_width": -1.0}, "half-width must lie between 0 and inf, got -1"),
+        ({"power": 1.5, "effect": 1.0}, "power must lie between 0 and 1, got 1.5"),
+        ({"half_width": 1.0, "level": 2.0}, "level must lie"),
+    ],
+)
+def test_aims_that_cannot_be(told, aims, message):
+    goal, _ = told
+    found = forecast(design(goal, flat(goal.target.pool)), np.full(300, 0.2))
+    with pytest.raises(EvenhandError, match=message):
+        plan(found, **aims)
+
+
+def test_opening_queries_costs_what_it_may_and_no_other_way_is_better():
+    rng = np.random.default_rng(0)
+    query = np.repeat(np.arange(12), 20)
+    size = rng.gamma(0.4, size=240) * np.repeat(rng.gamma(1.0, size=12), 20)
+    size[query == 5] = 0.0
+    within = np.bincount(query, np.sqrt(size))
+    own = np.bincount(query, size)
+
+    def cost(chance, judged, query_cost, judgment_cost):
+        return (chance * (query_cost + judgment_cost * judged)).sum()
+
+    def variance(chance, judged):
+        on = own > 0
+        return ((1 / chance[on] - 1) * own[on] + within[on] ** 2 / (chance[on] * judged[on])).sum()
+
+    for budget, query_cost, judgment_cost in (
+        (40.0, 5.0, 1.0),
+        (500.0, 5.0, 1.0),
+        (60.0, 1.0, 2.0),
+    ):
+        found = open_queries(
+            size,
+            query,
+            12,
+            budget=budget,
+            query_cost=query_cost,
+            judgment_cost=judgment_cost,
+        )
+        chance, judged = found.chance, found.judgments
+        assert cost(chance, judged, query_cost, judgment_cost) == pytest.approx(budget, rel=1e-6)
+        assert found.variance == pytest.approx(variance(chance, judged), rel=1e-12)
+        assert (chance <= 1).all()
+        assert chance[5] == 0
+        for _ in range(200):
+            other = np.clip(chance * rng.lognormal(0, 0.1, 12), 0, 1)
+            more = judged * rng.lognormal(0, 0.1, 12)
+            left = budget - query_cost * other.sum()
+            more *= left / (judgment_cost * (other * more).sum())
+            if left > 0:
+                assert variance(other, more) >= found.variance * (1 - 1e-9)
+    with pytest.raises(EvenhandError, match="must be above 0"):
+        open_queries(size, query, 12, budget=0.0, query_cost=1.0)
