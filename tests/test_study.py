@@ -538,7 +538,9 @@ def test_rounds_drawn_before_any_judgment_are_one_stage(make):
     study.draw(N, seed=3)
     study.judge(QRELS)
     root = np.sqrt(2)
-    assert study.estimate().weights == pytest.approx([1 / (1 + root), root / (1 + root)])
+    assert study.estimate().weights == pytest.approx(
+        [1 / (1 + 2 * root), 2 * root / (1 + 2 * root)]
+    )
     error = refused(SupportError, study.estimate, combine="balance")
     assert error.message == (
         "the balance heuristic is biased for rounds that were designed after looking: round-003"
@@ -1267,7 +1269,7 @@ def test_three_systems_of_trec8(tmp_path):
     Study.open(tmp_path / "s").draw(250, seed=9)
     Study.open(tmp_path / "s").judge(qrels)
     answer = Study.open(tmp_path / "s").estimate()
-    assert answer.weights == pytest.approx([1 / (1 + 2**0.5), 2**0.5 / (1 + 2**0.5)])
+    assert answer.weights == pytest.approx([1 / (1 + 2**1.5), 2**1.5 / (1 + 2**1.5)])
     close(answer, truth.value[0])
 
 

@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from evenhand.simulation import simulate as simulate
     from evenhand.stages import Control as Control
     from evenhand.stages import Round as Round
+    from evenhand.standings import Standings as Standings
+    from evenhand.standings import ranking as ranking
     from evenhand.steering import steered as steered
     from evenhand.study import Study as Study
     from evenhand.targets import Goal as Goal
@@ -114,6 +116,7 @@ _ROOMS = {
     "sampling": ("Sample", "draw"),
     "simulation": ("Simulation", "simulate"),
     "stages": ("Control", "Round"),
+    "standings": ("Standings", "ranking"),
     "steering": ("steered",),
     "study": ("Study",),
     "targets": ("Goal", "Target", "absolute", "baseline", "contrast", "pair", "rank", "target"),

@@ -65,7 +65,8 @@ class Settings:
     grades
         Grades that a judgment may have; None allows any.
     plan
-        Planned draws of each round, fixed before the first judgment; None counts rounds alike.
+        Planned draws of each round, fixed before the first judgment; None: as if each were to
+        be twice as large as the last.
     """
 
     format: int

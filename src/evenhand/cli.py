@@ -317,6 +317,7 @@ def judge(study: str, files: tuple[str, ...], negative: str, revise: bool, form:
 @QUESTION
 @click.option("--bounds", is_flag=True, help="Give bounds for systems that no round covers wholly.")
 @click.option("--pairs", is_flag=True, help="Compare every pair, each alone and all together.")
+@click.option("--ranks", is_flag=True, help="Rank intervals, and the chance to be the best.")
 @click.option(
     "--combine",
     type=click.Choice(["planned", "balance"]),
@@ -342,6 +343,7 @@ def estimate(
     question: str,
     bounds: bool,
     pairs: bool,
+    ranks: bool,
     plot: str | None,
     form: str,
     **options: Any,
@@ -350,7 +352,14 @@ def estimate(
     from evenhand.study import Study
 
     found = Study.open(study).estimate(level=level, question=question, bounds=bounds, **options)
-    _print(found.pairs if pairs else found, form)
+    if pairs and ranks:
+        raise click.UsageError("--pairs and --ranks are two answers: ask for one at a time")
+    if ranks:
+        from evenhand.standings import ranking
+
+        _print(ranking(found), form)
+    else:
+        _print(found.pairs if pairs else found, form)
     if plot is not None:
         from evenhand.pictures import plot_comparisons, plot_estimate, save
 

@@ -19,9 +19,9 @@ and its weight is made to depend on that. Exactly unbiased is
 
 with each round divided by its own expectations. Here omega_t is proportional to (planned n_t)
 sqrt(t) (Owen and Zhou 2020, *The square root rule for adaptive importance sampling*: at most 9/8 of
-the best variance over a wide family of decay rates). Without a plan, rounds count as planned alike:
-the size that a later round turns out to have may depend on what was seen, so it must not enter the
-weights.
+the best variance over a wide family of decay rates). Without a plan, each round counts as if it had
+been planned twice as large as the last: the size that it turns out to have may depend on what was
+seen, so it must not enter the weights.
 
 Which case a round belongs to is read from its record, `Round.depends_on`. Pairs that only later
 systems return are shared, in the same proportions, among the rounds since these arrived.
@@ -69,6 +69,7 @@ from evenhand.stages import (
     check_control,
     planned_weights,
     stages,
+    unplanned,
     weights_by_cell,
 )
 from evenhand.targets import Goal, Target, contrasts
@@ -152,7 +153,8 @@ def estimate(
         Confidence level of the intervals.
     planned
         Planned draws of each stage, as fixed before the first judgment: the rounds that were fixed
-        in advance are one stage together, each later round is one. By default all stages alike.
+        in advance are one stage together, each later round is one. By default each twice as
+        large as the last.
     combine
         ``"planned"``, equation (2), or ``"balance"``: the balance heuristic over all rounds,
         refused where a round was designed after looking.
@@ -184,7 +186,7 @@ def estimate(
         if given is not None and len(given) < len(numbers):
             raise EvenhandError(f"the {what} name {len(given)} stages, there are {len(numbers)}")
     omega = planned_weights(
-        np.ones(len(numbers)) if planned is None else np.asarray(planned[: len(numbers)])
+        unplanned(len(numbers)) if planned is None else np.asarray(planned[: len(numbers)])
     )
     together = [[rounds[i] for i in stage] for stage in numbers]
     by_cell = weights_by_cell(omega, together, len(goal.target.pool))

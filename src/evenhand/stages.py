@@ -25,7 +25,15 @@ from evenhand.errors import EvenhandError, SupportError
 from evenhand.judgments import Labels
 from evenhand.sampling import Sample
 
-__all__ = ["Control", "Round", "check_control", "planned_weights", "stages", "weights_by_cell"]
+__all__ = [
+    "Control",
+    "Round",
+    "check_control",
+    "planned_weights",
+    "stages",
+    "unplanned",
+    "weights_by_cell",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,6 +111,16 @@ def planned_weights(planned: np.ndarray) -> np.ndarray:
     planned = np.asarray(planned, np.float64)
     raw = planned * np.sqrt(np.arange(1, len(planned) + 1))
     return raw / raw.sum()
+
+
+def unplanned(n_stages: int) -> np.ndarray:
+    """Draws of stages that nobody planned, as if each were to be twice as large as the last.
+
+    The sizes that they turn out to have may depend on what was seen, and must not enter weights.
+    The first round only has to teach the next, which counts what is known exactly: weights of .26
+    and .74 for two.
+    """
+    return 2.0 ** np.arange(n_stages)
 
 
 def stages(rounds: Sequence[Round], combine: str = "planned") -> list[list[int]]:

@@ -14,7 +14,7 @@ again.
 
 What keeps estimates exactly unbiased is recorded, not promised: a round notes which earlier rounds
 had a judgment when it was drawn, and the weights of later rounds follow the plan of the study (or
-count all alike), never what was seen.
+a fixed rule), never what was seen.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from evenhand.pools import Pool, pool
 from evenhand.prior import NumPyroPosterior, NumPyroPrior
 from evenhand.receipts import Drawn, Taken
 from evenhand.sampling import draw
-from evenhand.stages import Control, Round, planned_weights, stages
+from evenhand.stages import Control, Round, planned_weights, stages, unplanned
 from evenhand.steering import learned_utility, steered
 from evenhand.store import JudgmentStore
 from evenhand.trec import Qrels, Runs, read_qrels, read_queries, read_runs
@@ -454,7 +454,7 @@ class Study:
         if planned is not None and len(planned) > len(files):
             sizes = [*sizes, planned[len(files)]]
         else:
-            sizes = [1] * (n_stages + 1)
+            sizes = unplanned(n_stages + 1).tolist()
         told = forecast(
             made,
             second,
