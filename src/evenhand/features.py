@@ -31,10 +31,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import jax
 import numpy as np
+from scipy.sparse import csr_array
 
 from evenhand.errors import EvenhandError
 from evenhand.pools import Pool
@@ -100,15 +102,35 @@ class FeatureTable:
 
     def rows(self, cells: np.ndarray, size: int | None = None) -> Features:
         """Features of some cells, as a model takes them, filled up to `size` rows of zeros."""
-        padding = ((0, (len(cells) if size is None else size) - len(cells)), (0, 0))
-        rank = self.pool.dense(self.pool.rank, cells)[:, self.seen]
-        votes = np.where(rank > 0, rank_votes(np.maximum(rank, 1.0), self.depth), 0.0)
+        cells = np.asarray(cells)
+        more = (len(cells) if size is None else size) - len(cells)
+        # Ranks are few, so that their votes are looked up.
+        by_rank = _votes_by_rank(self.depth)
+        entry, start = self._entries(cells)
+        rank = np.minimum(self.pool.rank[entry], self.depth)
+        start = np.concatenate([start, np.full(more, start[-1])])
+        shape = (len(cells) + more, len(self.pool.systems))
+        votes = csr_array((by_rank[rank], self.pool.system[entry], start), shape=shape).toarray()
         return Features(
-            np.pad(self.values[cells].astype(np.float64), padding),
-            np.pad(votes, padding),
-            np.pad(self.pool.query[cells], padding[0]),
+            np.concatenate([self.values[cells], np.zeros((more, self.values.shape[1]))], axis=0),
+            votes if len(self.seen) == shape[1] else votes[:, self.seen],
+            np.pad(self.pool.query[cells], (0, more)),
             len(self.pool.queries),
         )
+
+    def _entries(self, cells: np.ndarray) -> tuple[np.ndarray | slice, np.ndarray]:
+        """Entries of some cells, one cell's after the other's, and where each cell's begin."""
+        first, length = self.pool.start[cells], self.pool.start[cells + 1] - self.pool.start[cells]
+        start = np.concatenate([[0], np.cumsum(length)]).astype(np.int32)
+        if len(cells) and (np.diff(cells) == 1).all():  # as in a pass over the pool
+            return slice(first[0], first[0] + start[-1]), start
+        return np.arange(start[-1]) + np.repeat(first - start[:-1], length), start
+
+
+@lru_cache(maxsize=8)
+def _votes_by_rank(depth: int) -> np.ndarray:
+    """Votes of the ranks from 0, which has none."""
+    return np.concatenate([[0.0], rank_votes(np.arange(1.0, depth + 1.0), depth)])
 
 
 def features(

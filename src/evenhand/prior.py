@@ -16,9 +16,11 @@ labels would say, so selection is ignorable.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +46,7 @@ __all__ = [
 #: Ways to find a posterior.
 METHODS = ("laplace", "svi", "nuts")
 #: Rows a block, and cells a chunk of predictions.
-BLOCK, CHUNK = 8192, 1 << 14
+BLOCK, CHUNK = 2048, 1 << 14
 #: Judgments from which on an assessor is told apart from the others.
 LEAST_HEARD = 8
 
@@ -111,7 +113,9 @@ class NumPyroPosterior:
         if len(draws) > inference.DRAWS:  # thinned, where there are thousands
             draws = draws[:: -(-len(draws) // inference.DRAWS)]
         mean, second = np.empty((2, len(cells)))
-        for first in range(0, len(cells), size):
+
+        @in_float64  # a setting of each thread
+        def chunk(first: int) -> None:
             some = cells[first : first + size]
             found = inference.moments(
                 self.table.rows(some, size),
@@ -120,10 +124,14 @@ class NumPyroPosterior:
                 model=self.model,
                 n_assessors=_n_assessors(self.labels),
             )
-            mean[first : first + size], second[first : first + size] = (
-                np.asarray(x)[: len(some)] for x in found
-            )
-        return Moments("learned", mean, np.maximum(second, mean**2))
+            here = slice(first, first + len(some))
+            mean[here], second[here] = (np.asarray(x)[: len(some)] for x in found)
+            np.maximum(second[here], mean[here] ** 2, out=second[here])
+
+        # One thread makes features while the other predicts.
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(chunk, range(0, len(cells), size)))
+        return Moments("learned", mean, second)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,11 +208,10 @@ class NumPyroPrior:
         ]
         features, judged = jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *rows)
         one = jax.tree.map(lambda x: x[0, 0], (features, judged))
-        sought = jax.eval_shape(
-            lambda *given: inference.parameters(model, *given)[0], *one, jnp.asarray(levels)
-        )
+        leaves, made_of = jax.tree.flatten((*one, levels))
+        d = _n_parameters(model, made_of, tuple((x.shape, x.dtype) for x in leaves))
         # Not quite 0: there NumPyro's Bernoulli has a kink, of which autodiff takes one side.
-        start = jnp.asarray(np.full((len(sets), *sought.shape), 0.01))
+        start = jnp.asarray(np.full((len(sets), d), 0.01))
         if self.method == "laplace":
             fitted = inference.laplace(features, judged, jnp.asarray(levels), start, model=model)
             fitted = jax.tree.map(np.asarray, fitted)
@@ -212,6 +219,14 @@ class NumPyroPrior:
         method = {"svi": inference.svi, "nuts": inference.nuts}[self.method]
         fitted = method(*one, jnp.asarray(levels), start[0], model=model, seed=self.seed)
         return [jax.tree.map(np.asarray, fitted)]
+
+
+@functools.lru_cache(maxsize=256)
+def _n_parameters(model: Model, made_of: Any, leaves: tuple[tuple, ...]) -> int:
+    """Number of parameters of a model; remembered, since NumPyro takes a while to tell."""
+    given = jax.tree.unflatten(made_of, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
+    found = jax.eval_shape(lambda *given: inference.parameters(model, *given)[0], *given)
+    return len(found)
 
 
 def _rows(table: FeatureTable, labels: Labels, size: int) -> tuple[Features, Judged]:
@@ -237,4 +252,6 @@ def _n_assessors(labels: Labels) -> int:
 def _filled_up(n: int) -> int:
     """Length to which n rows are filled up, so that few lengths are compiled."""
     size = 1 << max(9, (max(n, 1) - 1).bit_length())
-    return size if size <= BLOCK else -(-n // BLOCK) * BLOCK
+    # Blocks of nothing but filling cost memory alone, which is bounded where it matters.
+    step = size // 8
+    return size if size <= 8 * BLOCK else -(-n // step) * step
