@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from evenhand import intervals
+from evenhand.evidence import Evidence
 from evenhand.tables import Result, Table, rows
 from evenhand.targets import Goal
 from evenhand.targets import pairs as all_pairs
@@ -34,8 +35,11 @@ class Comparisons(Result):
         Confidence level of the intervals.
     value, std_error, low, high
         By pair, in the measure's unit; NaN where a pair is not covered.
+    spread
+        What stands for the standard error where all pairs are covered together: with few relevant
+        draws it is larger, see `evenhand.intervals`.
     multiplier
-        Standard errors to either side that cover all pairs together.
+        How many of it to either side cover all pairs together.
     """
 
     systems: tuple[str, ...]
@@ -45,15 +49,16 @@ class Comparisons(Result):
     std_error: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    spread: np.ndarray
     multiplier: float
 
     @property
     def decided(self) -> np.ndarray:
         """Which differences are not 0, all pairs taken together; bool, shape (pairs,)."""
-        return np.abs(self.value) > self.multiplier * self.std_error
+        return np.abs(self.value) > self.multiplier * self.spread
 
     def _columns(self) -> dict[str, Any]:
-        half = self.multiplier * self.std_error
+        half = self.multiplier * self.spread
         return {
             "contrast": self.names,
             "estimate": self.value,
@@ -103,6 +108,10 @@ class Estimate(Result):
         contrasts).
     degrees
         Degrees of freedom, by system.
+    interval
+        Kind of the intervals, one of `evenhand.intervals.INTERVALS`.
+    evidence
+        The judged rounds, to be asked about further contrasts.
     reached
         Which cells every needed round could draw; shape (cells,).
     reached_value
@@ -135,6 +144,8 @@ class Estimate(Result):
     covariance: np.ndarray
     contrast_covariance: np.ndarray
     degrees: np.ndarray
+    interval: str
+    evidence: Evidence
     reached: np.ndarray
     reached_value: np.ndarray
     weights: np.ndarray
@@ -223,7 +234,13 @@ class Estimate(Result):
         factor = np.where(same, 0.0, factor)
         value = np.where(lost, np.nan, goal.matrix @ self.reached_value)
         std_error = np.sqrt((factor**2).sum(1))
-        low, high = intervals.student(value, std_error, degrees, self.level)
+        kind = intervals.check_interval(self.interval)
+        moments = self.evidence.moments(goal.matrix, value)
+        low, high = kind.limits(moments, self.level)
+        spread = kind.spread(moments)
+        multiplier = intervals.simultaneous(factor, degrees, self.level)
+        if ((std_error == 0) & (spread > 0)).any():  # draws that say nothing of how these vary
+            multiplier = intervals.bonferroni(len(value), degrees, self.level)
         return Comparisons(
             systems=self.goal.target.systems,
             names=goal.names,
@@ -232,7 +249,8 @@ class Estimate(Result):
             std_error=std_error,
             low=low,
             high=high,
-            multiplier=intervals.simultaneous(factor, degrees, self.level),
+            spread=spread,
+            multiplier=multiplier,
         )
 
 
