@@ -640,8 +640,13 @@ def test_covariances_of_folds_add_up(sampler):
     apart = [covariance(sampler, z[r], expected[r], np.zeros(r.sum()), 1) for r in rows]
     np.testing.assert_allclose(found, sum(c for c, _ in apart), rtol=1e-12)
     assert degrees == sum(d for _, d in apart)
-    if sampler != "distinct":
+    if sampler == "iid":
         np.testing.assert_allclose(found, sum(np.cov(z[r].T) * r.sum() for r in rows), rtol=1e-12)
+    if sampler == "slices":  # pairs of neighbours, and three where one would be left over
+        groups = [[0, 1], [2, 3, 4], [5, 6], [7, 8], [9, 10, 11]]
+        by_hand = sum(np.cov(z[g].T) * len(g) for g in groups)
+        np.testing.assert_allclose(found, by_hand, rtol=1e-12)
+        assert degrees == 7
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

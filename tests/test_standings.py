@@ -35,7 +35,8 @@ def with_spread(found, spread):
     twins = np.eye(4)
     twins[2] = twins[1]  # what returns the same has the same error
     covariance = twins @ covariance @ twins.T
-    return replace(found, covariance=covariance, degrees=np.full(4, 1e6))
+    evidence = replace(found.evidence, added=[(covariance, 1e6)])
+    return replace(found, covariance=covariance, degrees=np.full(4, 1e6), evidence=evidence)
 
 
 def test_a_census_ranks_for_certain(found):

@@ -14,6 +14,7 @@ import numpy as np
 
 from evenhand import intervals
 from evenhand.errors import EvenhandError
+from evenhand.evidence import Evidence, of_contrasts
 from evenhand.population import worth
 from evenhand.tables import Result, Table, rows
 from evenhand.targets import Goal
@@ -36,8 +37,11 @@ class Comparisons(Result):
         Confidence level of the intervals.
     value, std_error, low, high
         By pair, in the measure's unit; NaN where a pair is not covered.
+    spread
+        What stands for the standard error where all pairs are covered together: with few relevant
+        draws it is larger, see `evenhand.intervals`.
     multiplier
-        Standard errors to either side that cover all pairs together.
+        How many of it to either side cover all pairs together.
     """
 
     systems: tuple[str, ...]
@@ -47,15 +51,16 @@ class Comparisons(Result):
     std_error: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    spread: np.ndarray
     multiplier: float
 
     @property
     def decided(self) -> np.ndarray:
         """Which differences are not 0, all pairs taken together; bool, shape (pairs,)."""
-        return np.abs(self.value) > self.multiplier * self.std_error
+        return np.abs(self.value) > self.multiplier * self.spread
 
     def _columns(self) -> dict[str, Any]:
-        half = self.multiplier * self.std_error
+        half = self.multiplier * self.spread
         return {
             "contrast": self.names,
             "estimate": self.value,
@@ -111,6 +116,10 @@ class Estimate(Result):
     question
         ``queries``: intervals answer for this set of queries; ``population``: for queries like
         these.
+    interval
+        Kind of the intervals, one of `evenhand.intervals.INTERVALS`.
+    evidence
+        The judged rounds, to be asked about further contrasts.
     reached
         Which cells every needed round could draw; shape (cells,).
     reached_value
@@ -145,6 +154,8 @@ class Estimate(Result):
     between: np.ndarray
     contrast_between: np.ndarray
     degrees: np.ndarray
+    interval: str
+    evidence: Evidence
     reached: np.ndarray
     reached_value: np.ndarray
     weights: np.ndarray
@@ -160,8 +171,7 @@ class Estimate(Result):
     def for_population(self) -> Estimate:
         """The same estimates with intervals for queries like these.
 
-        Student's, with the degrees of freedom of a sum of two variances: of the draws, and of the
-        |X| - 1 differences between queries.
+        Each side is widened by what the choice of queries adds (`evenhand.intervals.widened`).
 
         Raises
         ------
@@ -175,20 +185,16 @@ class Estimate(Result):
             )
         if self.question == "population":
             return self
-        draws = float(self.degrees.min(initial=np.inf))
-        found: dict[str, Any] = {}
-        for prefix, value, within, between in (
-            ("", self.value, self.covariance, self.between),
-            ("contrast_", self.contrast, self.contrast_covariance, self.contrast_between),
-        ):
-            parts = np.stack([np.diag(within), np.diag(between)])
-            degrees = intervals.welch(parts, np.array([draws, n_queries - 1.0]))
-            std_error = np.where(np.isnan(value), np.nan, np.sqrt(parts.sum(0)))
-            low, high = intervals.student(value, std_error, degrees, self.level)
-            found |= {f"{prefix}std_error": std_error, f"{prefix}low": low, f"{prefix}high": high}
-            found[f"{prefix}covariance"] = within + between
-            if not prefix:
-                found["degrees"] = degrees
+        found: dict[str, Any] = {"covariance": self.covariance + self.between}
+        found["contrast_covariance"] = self.contrast_covariance + self.contrast_between
+        for prefix in ("", "contrast_"):
+            value = self.contrast if prefix else self.value
+            between = np.diag(self.contrast_between if prefix else self.between)
+            low, high = getattr(self, f"{prefix}low"), getattr(self, f"{prefix}high")
+            low, high = intervals.widened(value, low, high, between, n_queries - 1, self.level)
+            std_error = np.sqrt(np.diag(found[f"{prefix}covariance"]))
+            std_error = np.where(np.isnan(value), np.nan, std_error)
+            found |= {f"{prefix}low": low, f"{prefix}high": high, f"{prefix}std_error": std_error}
         within, between = np.diag(self.contrast_covariance), np.diag(self.contrast_between)
         share = float(between.sum() / max(within.sum() + between.sum(), 1e-300))
         price = worth(within.sum(), between.sum(), self.n_judged, n_queries)
@@ -280,7 +286,19 @@ class Estimate(Result):
         factor = np.where(same, 0.0, factor)
         value = np.where(lost, np.nan, goal.matrix @ self.reached_value)
         std_error = np.sqrt((factor**2).sum(1))
-        low, high = intervals.student(value, std_error, degrees, self.level)
+        kind = intervals.check_interval(self.interval)
+        moments = self.evidence.moments(goal.matrix, value)
+        low, high = kind.limits(moments, self.level)
+        spread = kind.spread(moments)
+        if self.question == "population":
+            between = of_contrasts(self.between, goal.matrix)
+            known_to = len(self.goal.target.pool.queries) - 1
+            low, high = intervals.widened(value, low, high, between, known_to, self.level)
+            spread = np.sqrt(spread**2 + between)
+            degrees = np.minimum(degrees, known_to)
+        multiplier = intervals.simultaneous(factor, degrees, self.level)
+        if ((std_error == 0) & (spread > 0)).any():  # draws that say nothing of how these vary
+            multiplier = intervals.bonferroni(len(value), degrees, self.level)
         return Comparisons(
             systems=self.goal.target.systems,
             names=goal.names,
@@ -289,7 +307,8 @@ class Estimate(Result):
             std_error=std_error,
             low=low,
             high=high,
-            multiplier=intervals.simultaneous(factor, degrees, self.level),
+            spread=spread,
+            multiplier=multiplier,
         )
 
 

@@ -41,6 +41,8 @@ that were known when a round was drawn have E = 0 there and m_c = r_c: they add 
 
 Where assessors disagree, `evenhand.noise` adds what that adds.
 
+**Intervals** are those of `evenhand.intervals`, made from `evenhand.evidence`.
+
 References
 ----------
 Cassel, Sarndal and Wretman 1976 for the difference estimator; Chernozhukov et al. 2018 for
@@ -59,6 +61,7 @@ import numpy as np
 from evenhand import intervals
 from evenhand.errors import EvenhandError, MissingJudgments, SupportError, listed
 from evenhand.estimates import Estimate, uncovered_contrasts
+from evenhand.evidence import Drawn, Evidence
 from evenhand.noise import noise
 from evenhand.population import between_queries
 from evenhand.precision import in_float64
@@ -124,9 +127,9 @@ def _one_round(weights, matrix, residual, stage_expected, own_expected, fold, *,
     law = SAMPLERS[sampler]
     z_system = terms(weights, residual, stage_expected)
     z_contrast = terms(contrasts(weights, matrix), residual, stage_expected)
-    cov_system, degrees = law.covariance(z_system, own_expected, fold, folds)
+    cov_system, _ = law.covariance(z_system, own_expected, fold, folds)
     cov_contrast, _ = law.covariance(z_contrast, own_expected, fold, folds)
-    return z_system.sum(0), z_contrast.sum(0), cov_system, cov_contrast, degrees
+    return z_system.sum(0), z_contrast.sum(0), cov_system, cov_contrast
 
 
 @in_float64
@@ -138,6 +141,7 @@ def estimate(
     planned: Sequence[float] | None = None,
     combine: str = "planned",
     controls: Sequence[Control | None] | None = None,
+    interval: str = intervals.DEFAULT,
     bounds: bool = False,
     top_utility: float | None = None,
 ) -> Estimate:
@@ -161,6 +165,8 @@ def estimate(
     controls
         A control variate for each stage, equation (3), or None where there is none: of
         `evenhand.controls.cross_fit`.
+    interval
+        One of `evenhand.intervals.INTERVALS`.
     bounds
         Give intervals, without an estimate, for systems that the rounds do not cover wholly: from
         nothing to `top_utility` for what could not be drawn.
@@ -180,6 +186,7 @@ def estimate(
         where utilities are unbounded.
     """
     intervals.check_level(level)
+    kind = intervals.check_interval(interval)
     _check(goal, rounds)
     numbers = stages(rounds, combine)
     for what, given in (("plan", planned), ("control variates", controls)):
@@ -194,8 +201,9 @@ def estimate(
     target, k, m = goal.target, len(goal.target.systems), len(goal.names)
     value, contrast = np.zeros(k), np.zeros(m)
     covariance, contrast_covariance = np.zeros((k, k)), np.zeros((m, m))
-    variances, contrast_variances, degrees, shares = [], [], [], []
-    judged = np.zeros(k)
+    top = target.measure.top_utility if top_utility is None else top_utility
+    evidence = Evidence(target, np.concatenate([one.utility for one in rounds]), top)
+    judged, shares = np.zeros(k), []
     reached = (by_cell > 0).sum(0) > 0
     for weight, stage, mean in zip(by_cell, together, means, strict=True):
         expected = sum((r.sample.expected for r in stage), np.zeros(len(target.pool)))
@@ -210,7 +218,9 @@ def estimate(
             draws = one.sample.draws
             weights = target.weights(draws)
             residual = one.utility if mean is None else one.utility - mean[draws]
-            system, contrasted, cov, contrast_cov, freedom = map(
+            reach = np.where(expected > 0, weight / np.where(expected > 0, expected, 1.0), 0.0)
+            evidence.rounds.append(Drawn(one.sample, residual * reach[draws], reach))
+            system, contrasted, cov, contrast_cov = map(
                 np.asarray,
                 _one_round(
                     weights,
@@ -227,9 +237,6 @@ def estimate(
             contrast += contrasted
             covariance += cov
             contrast_covariance += contrast_cov
-            variances.append(np.diag(cov))
-            contrast_variances.append(np.diag(contrast_cov))
-            degrees.append(float(freedom))
             size = np.sqrt(np.asarray(contrasts(weights, goal.matrix)) ** 2 @ goal.importance)
             shares.append(weight[draws] * size / expected[draws])
             judged += np.abs(one.utility) @ weights
@@ -237,18 +244,14 @@ def estimate(
     if judged_again:
         covariance += disagreed
         contrast_covariance += contrasts_disagreed
-        variances.append(np.diag(disagreed))
-        contrast_variances.append(np.diag(contrasts_disagreed))
-        degrees.append(judged_again)
+        evidence.added.append((disagreed, judged_again))
     between, contrast_between = between_queries(goal, together, by_cell, means)
-    freedom = intervals.welch(np.array(variances), np.array(degrees))
-    contrast_freedom = intervals.welch(np.array(contrast_variances), np.array(degrees))
+    moments = evidence.moments(np.eye(k), value)
+    contrast_moments = evidence.moments(goal.matrix, contrast)
     std_error = np.sqrt(np.diag(covariance))
     contrast_std_error = np.sqrt(np.diag(contrast_covariance))
-    low, high = intervals.student(value, std_error, freedom, level)
-    contrast_low, contrast_high = intervals.student(
-        contrast, contrast_std_error, contrast_freedom, level
-    )
+    low, high = kind.limits(moments, level)
+    contrast_low, contrast_high = kind.limits(contrast_moments, level)
 
     notes, reached_value = [], value
     total, inside = target.total(), target.total(reached)
@@ -263,7 +266,6 @@ def estimate(
             "drawn, so their own value has no unbiased estimate (contrasts have, where given)"
         )
         if bounds:
-            top = target.measure.top_utility if top_utility is None else top_utility
             if top is None:
                 raise SupportError(
                     f"bounds need the largest utility of a pair; {target.measure} knows none",
@@ -307,7 +309,9 @@ def estimate(
         contrast_covariance=contrast_covariance,
         between=between,
         contrast_between=contrast_between,
-        degrees=freedom,
+        degrees=moments.degrees,
+        interval=interval,
+        evidence=evidence,
         reached=reached,
         reached_value=reached_value,
         weights=omega,

@@ -16,6 +16,7 @@ from evenhand.controls import control_variates, labels
 from evenhand.designs import Design, design
 from evenhand.estimates import Estimate
 from evenhand.estimators import estimate
+from evenhand.intervals import DEFAULT
 from evenhand.prior import Prior
 from evenhand.sampling import draw
 from evenhand.stages import Round
@@ -88,6 +89,7 @@ def study_that_learns(
     sampler: str = "distinct",
     floor: float = 0.1,
     level: float = 0.95,
+    interval: str = DEFAULT,
 ) -> Estimate:
     """A study of so many draws in so many rounds, estimated; see `learned_rounds`."""
     sizes = split(budget, rounds)
@@ -95,4 +97,4 @@ def study_that_learns(
         key, goal, judge, prior, sizes, first=first, sampler=sampler, floor=floor
     )
     controls = control_variates(prior, goal, drawn)
-    return estimate(goal, drawn, level=level, planned=sizes, controls=controls)
+    return estimate(goal, drawn, level=level, planned=sizes, controls=controls, interval=interval)

@@ -24,10 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import jax.numpy as jnp
 import numpy as np
 
 from evenhand.judgments import Labels
 from evenhand.precision import in_float64
+from evenhand.residuals import strata
 from evenhand.sampling import SAMPLERS
 from evenhand.stages import Round
 from evenhand.targets import Goal, contrasts
@@ -58,20 +60,22 @@ def _coefficients(
     for one, weight, expected in rounds:
         draws, sample = one.sample.draws, one.sample
         each = weight[draws] / expected[draws]
-        repeats = SAMPLERS[sample.sampler].repeats
-        free = np.ones(len(draws)) if repeats else 1.0 - sample.expected[draws]
-        # As the samplers' covariance does it: n / (n - 1) [ sum f z^2 - (sum f z)^2 / sum f ] in
-        # each fold, n over the draws that vary.
+        free = np.asarray(SAMPLERS[sample.sampler].free(jnp.asarray(sample.expected[draws])))
+        # As `evenhand.residuals` does it: n / (n - 1) [ sum f z^2 - (sum f z)^2 / sum f ] in each
+        # group, n over the draws that vary.
         fold = sample.fold_at(draws)
+        if sample.sampler == "slices":
+            fold = np.asarray(strata(jnp.asarray(fold), sample.n_folds))
         n = np.bincount(fold, free > 0)
         mass = np.bincount(fold, free)
         scale = np.where(n > 1, n / np.maximum(n - 1, 1), 1.0)[fold]
         centred = np.where(n > 1, 1.0 / np.where(mass > 0, mass, 1.0), 0.0)[fold]
         np.add.at(kappa, draws, each)
         np.add.at(included, draws, scale * free * each**2)
-        first = np.zeros(n_cells)
-        np.add.at(first, draws, free * each * np.sqrt(scale * centred))
-        included -= first**2
+        # A cell may be drawn in more than one of them.
+        key, which = np.unique(fold * np.int64(n_cells) + draws, return_inverse=True)
+        first = np.bincount(which, free * each * np.sqrt(scale * centred))
+        np.add.at(included, key % n_cells, -(first**2))
         if one.known is not None:
             left_out = np.isfinite(one.known)
             kappa[left_out] += weight[left_out]

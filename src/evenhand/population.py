@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import jax.numpy as jnp
 import numpy as np
 
 from evenhand.precision import in_float64
@@ -96,8 +97,8 @@ def between_queries(
             z = target.weights(draws) * (residual * weight[draws] / expected[draws])[:, None]
             np.add.at(by_query, pool.query[draws], z)
             terms.append(z)
-            repeats = SAMPLERS[one.sample.sampler].repeats
-            free.append(np.ones(len(draws)) if repeats else 1.0 - one.sample.expected[draws])
+            law = SAMPLERS[one.sample.sampler]
+            free.append(np.asarray(law.free(jnp.asarray(one.sample.expected[draws]))))
     z, f = np.concatenate(terms), np.concatenate(free)[:, None]
     scale = n_queries / (n_queries - 1)
 

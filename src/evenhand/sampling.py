@@ -34,10 +34,10 @@ judgment (`evenhand.folds`), each has a number of draws of its own, fixed in adv
 independently. Laid out fold by fold the line above ends each fold at a whole number, where no cell
 spans a point, so that the same pass serves.
 
-**Covariance** of the sum of z_i = a r / E over the draws: for `iid` and, conservatively, `slices`
-n/(n - 1) sum (z - mean)(z - mean)'; for `distinct` Hajek's n'/(n' - 1) sum (1 - E)(z - B)(z - B)',
-B the mean weighted by 1 - E, over the n' draws with E < 1 (Hajek 1964; Deville and Tille 2005,
-*Variance approximation under balanced sampling*). Folds add up.
+**Covariance** of the sum of z_i = a r / E over the draws: for `iid` n/(n - 1) sum (z - mean)(z -
+mean)'; for `distinct` Hajek's n'/(n' - 1) sum (1 - E)(z - B)(z - B)', B the mean weighted by 1 - E,
+over the n' draws with E < 1 (Hajek 1964; Deville and Tille 2005, *Variance approximation under
+balanced sampling*); for `slices` that of collapsed strata (`evenhand.residuals`). Folds add up.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evenhand import residuals
 from evenhand.designs import Design
 from evenhand.errors import EvenhandError
 from evenhand.folds import FOLDS, Folds, fold_by_fold, fold_sizes, folds_for
@@ -210,38 +211,6 @@ def _proportional(q: jax.Array, n: int) -> jax.Array:
     return q * (n / jnp.where(q.sum() > 0, q.sum(), 1.0))
 
 
-def _spread(
-    z: jax.Array, expected: jax.Array, fold: jax.Array, folds: int
-) -> tuple[jax.Array, jax.Array]:
-    """Covariance of sum z over independent draws, and its degrees of freedom."""
-    return _scatter(z, jnp.ones(len(z)), fold, folds)
-
-
-def _hajek(
-    z: jax.Array, expected: jax.Array, fold: jax.Array, folds: int
-) -> tuple[jax.Array, jax.Array]:
-    """Covariance of sum z over distinct draws, of which the certain ones do not vary."""
-    return _scatter(z, jnp.maximum(1.0 - expected, 0.0), fold, folds)
-
-
-def _scatter(
-    z: jax.Array, free: jax.Array, fold: jax.Array, folds: int
-) -> tuple[jax.Array, jax.Array]:
-    """Sum over folds of n / (n - 1) sum free (z - mean)(z - mean)', n the draws that vary.
-
-    A fold with one such draw says nothing of its spread: it counts with its full square, which is
-    too much rather than too little. NaN where there is only one in all.
-    """
-    total = partial(jax.ops.segment_sum, segment_ids=fold, num_segments=folds)
-    n, mass = total((free > 0).astype(z.dtype)), total(free)
-    centre = total(free[:, None] * z) / jnp.where(mass > 0, mass, 1.0)[:, None]
-    centre = jnp.where((n > 1)[:, None], centre, 0.0)
-    scale = jnp.where(n > 1, n / jnp.maximum(n - 1.0, 1.0), 1.0)
-    scale = jnp.where(n.sum() == 1, jnp.nan, scale)
-    residual = jnp.sqrt(free * scale[fold])[:, None] * (z - centre[fold])
-    return residual.T @ residual, n.sum() - jnp.maximum((n > 0).sum(), 1)
-
-
 def _draw_independent(
     key: jax.Array, expected: jax.Array, n: int, order: jax.Array, folds: Folds | None
 ) -> jax.Array:
@@ -281,9 +250,12 @@ class Sampler:
         ``(key, expected, n, order, folds)`` to the cell of each draw, int, shape (n,). `order` is
         that of `layout`; folds is None for a round drawn as one. Works under ``jit`` and ``vmap``;
         n is static.
-    covariance
-        ``(z, expected at the draws, fold of the draws, number of folds)`` to the covariance of
-        ``z.sum(0)``, shape (m, m), and its degrees of freedom; z has shape (n, m).
+    residuals
+        ``(z, expected at the draws, fold of the draws, number of folds)`` to y, shape (n, m), such
+        that the covariance of ``z.sum(0)`` is y' y, and its degrees of freedom; z has shape (n, m)
+        and the order in which it was drawn.
+    free
+        E at the draws to how much each of them varies, 1 or less.
     repeats
         Whether a cell can be drawn twice.
     """
@@ -291,16 +263,45 @@ class Sampler:
     name: str
     expected: Callable[[jax.Array, int], jax.Array]
     draw: Callable[[jax.Array, jax.Array, int, jax.Array, Folds | None], jax.Array]
-    covariance: Callable[[jax.Array, jax.Array, jax.Array, int], tuple[jax.Array, jax.Array]]
+    residuals: Callable[[jax.Array, jax.Array, jax.Array, int], tuple[jax.Array, jax.Array]]
+    free: Callable[[jax.Array], jax.Array]
     repeats: bool
+
+    def covariance(
+        self, z: jax.Array, expected: jax.Array, fold: jax.Array, folds: int
+    ) -> tuple[jax.Array, jax.Array]:
+        """Covariance of ``z.sum(0)``, shape (m, m), and its degrees of freedom."""
+        y, degrees = self.residuals(z, expected, fold, folds)
+        return y.T @ y, degrees
 
 
 SAMPLERS: dict[str, Sampler] = {
     sampler.name: sampler
     for sampler in (
-        Sampler("distinct", water_fill, _draw_distinct, _hajek, repeats=False),
-        Sampler("slices", _proportional, _draw_sliced, _spread, repeats=True),
-        Sampler("iid", _proportional, _draw_independent, _spread, repeats=True),
+        Sampler(
+            "distinct",
+            water_fill,
+            _draw_distinct,
+            residuals.without_replacement,
+            residuals.unsure,
+            repeats=False,
+        ),
+        Sampler(
+            "slices",
+            _proportional,
+            _draw_sliced,
+            residuals.collapsed,
+            residuals.all_free,
+            repeats=True,
+        ),
+        Sampler(
+            "iid",
+            _proportional,
+            _draw_independent,
+            residuals.independent,
+            residuals.all_free,
+            repeats=True,
+        ),
     )
 }
 

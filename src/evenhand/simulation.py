@@ -29,13 +29,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import special
 
 from evenhand import targets, utilities
 from evenhand.designs import Design, design
 from evenhand.errors import EvenhandError
+from evenhand.evidence import Events, Moments, cumulants, events, pool_moments
 from evenhand.features import features, signal
-from evenhand.intervals import check_level
+from evenhand.intervals import DEFAULT, check_interval, check_level
 from evenhand.loops import study_that_learns
 from evenhand.measures import Measure, parse
 from evenhand.pools import pool
@@ -143,21 +143,39 @@ class Simulation(Result):
         }
 
 
-@partial(jax.jit, static_argnames=("sampler", "n"))
-def _replicate(keys, expected, order, slot, table, *, sampler, n):
-    """Estimates, their covariance and degrees of freedom: one study a key.
+class _Replicates(NamedTuple):
+    """Studies of one setting: sums over draws, shapes (studies, ...)."""
 
-    `table` holds w_c u_c of the cells with a utility above 0 and a last row of zeros; `slot` leads
-    from a cell to its row.
+    value: Any
+    variance: Any
+    third: Any
+    fourth: Any
+    degrees: Any
+    relevant: Any
+    squares: Any
+    most: Any
+
+
+@partial(jax.jit, static_argnames=("sampler", "n"))
+def _replicate(keys, expected, order, slot, table, utility, matrix, first, second, *, sampler, n):
+    """Estimates, the moments of contrasts and pairs, and what was judged: one study a key.
+
+    `table` holds w_c u_c of the cells with a utility other than 0 and a last row of zeros,
+    `utility` their u_c; `slot` leads from a cell to its row. `first` and `second` are the systems
+    of each pair.
     """
     law, together = SAMPLERS[sampler], jnp.zeros(n, jnp.int32)
 
     def study(key):
         cells = law.draw(key, expected, n, order, None)
-        at = expected[cells]
-        z = table[slot[cells]] / at[:, None]
-        covariance, degrees = law.covariance(z, at, together, 1)
-        return z.sum(0), covariance, degrees
+        at, row = expected[cells], slot[cells]
+        z = table[row] / at[:, None]
+        asked = [targets.contrasts(z, matrix), z[:, first] - z[:, second]]
+        found = cumulants(jnp.concatenate(asked, axis=1), at, together, sampler=sampler, folds=1)
+        said = jnp.abs(utility[row])
+        return _Replicates(
+            z.sum(0), *found, (said > 0).sum(), (said**2).sum(), said.max(initial=0.0)
+        )
 
     return jax.vmap(study)(keys)
 
@@ -175,6 +193,7 @@ def simulate(
     floor: float = 0.1,
     replications: int = 1000,
     level: float = 0.95,
+    interval: str = DEFAULT,
     seed: int = 0,
     progress: Callable[[int, int], Any] | None = None,
 ) -> Simulation:
@@ -201,8 +220,8 @@ def simulate(
         Of the designs given by name.
     replications
         Studies a setting.
-    level
-        Of the intervals.
+    level, interval
+        Of the intervals; the kind is one of `evenhand.intervals.INTERVALS`.
     seed
         Settings share it, so that they differ in nothing else.
     progress
@@ -214,6 +233,7 @@ def simulate(
         If a budget, design or sampler cannot be used.
     """
     check_level(level)
+    kind = check_interval(interval)
     if replications < 2:
         raise EvenhandError(f"a simulation needs at least 2 replications, got {replications}")
     samplers, learn = list(samplers), list(learn)
@@ -245,7 +265,10 @@ def simulate(
     )
     truth = goal.target.values(utility)
     order = slice_order(goal) if "slices" in samplers else np.zeros(0, np.int64)
-    held = [jnp.asarray(x) for x in (order, slot, table)]
+    truths = np.append(utility[useful], 0.0)
+    first, second = _pairs(len(truth))
+    held = [jnp.asarray(x) for x in (order, slot, table, truths, goal.matrix, first, second)]
+    likely = utilities.rank_utility(goal.target.pool).second_moment
     settings = len(plans) * len(samplers) + len(learn)
     total = replications * len(budgets) * settings
 
@@ -259,7 +282,17 @@ def simulate(
             for sampler in samplers:
                 expected = SAMPLERS[sampler].expected(jnp.asarray(plan.q), budget)
                 found = _run(
-                    goal, truth, expected, held, sampler, budget, replications, seed, level, told
+                    goal,
+                    truth,
+                    np.asarray(expected),
+                    likely,
+                    held,
+                    sampler,
+                    budget,
+                    replications,
+                    seed,
+                    lambda moments: kind.limits(moments, level),
+                    told,
                 )
                 rows.append({"budget": budget, "design": name, "sampler": sampler, "rounds": 1})
                 rows[-1] |= _summary(truth, found)
@@ -275,6 +308,7 @@ def simulate(
                 replications,
                 seed,
                 level,
+                interval,
                 told,
             )
             rows.append({"budget": budget, "design": "learned", "sampler": "distinct"})
@@ -361,40 +395,98 @@ def simulate_runs(
     return replace(found, notes=tuple(notes))
 
 
+#: Pairs of systems whose intervals are made in every study; of more, as many evenly taken.
+_MOST_PAIRS = 1000
+
+
+def _pairs(k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The systems of each pair whose interval is looked at."""
+    first, second = np.triu_indices(k, 1)
+    some = np.linspace(0, len(first) - 1, min(len(first), _MOST_PAIRS)).round().astype(int)
+    return first[some], second[some]
+
+
 class _Studies(NamedTuple):
     """Replicated studies: estimates, and what became of their intervals.
 
-    `value` has the shape (replications, systems), `covered` and `half` (replications, contrasts),
+    `value` has the shape (replications, systems), `covered` and `width` (replications, contrasts),
     and `pairs` (replications,): the share of pairs whose interval covers.
     """
 
     value: np.ndarray
     covered: np.ndarray
-    half: np.ndarray
+    width: np.ndarray
     pairs: np.ndarray
 
 
-def _run(goal, truth, expected, held, sampler, budget, replications, seed, level, told) -> _Studies:
+def _run(
+    goal, truth, expected, likely, held, sampler, budget, replications, seed, limits, told
+) -> _Studies:
     keys = jax.random.split(jax.random.key(seed), replications)
+    first, second = map(np.asarray, held[-2:])
+    rows = np.zeros((len(first), len(truth)))
+    rows[np.arange(len(first)), first], rows[np.arange(len(first)), second] = 1.0, -1.0
+    matrix = np.concatenate([goal.matrix, rows])
+    reach = np.where(expected > 0, 1.0 / np.where(expected > 0, expected, 1.0), 0.0)
+    pool_sums = events(goal.target, matrix, likely, expected, reach, sampler)
+    negative = bool((np.asarray(held[3]) < 0).any())
     # Bounded memory: a batch's draws and, for `distinct`, one shuffled pool for each of its
     # studies.
-    width = max(budget * held[2].shape[1], 2 * len(expected) if sampler == "distinct" else 0)
+    draws = budget * (len(truth) + len(matrix))
+    width = max(draws, 2 * len(expected) if sampler == "distinct" else 0)
     batch = int(np.clip(1 << 25 >> int(width - 1).bit_length(), 8, replications))
     parts = []
-    for first in range(0, replications, batch):
+    for start in range(0, replications, batch):
         # The last batch is filled up with keys used before, so that one compilation serves all.
-        chosen = np.arange(first, first + batch) % replications
-        found = _replicate(keys[chosen], expected, *held, sampler=sampler, n=budget)
-        value, covariance, degrees = (np.asarray(x) for x in found)
-        quantile = special.stdtrit(np.maximum(degrees, 1.0), 0.5 + level / 2)
-        parts.append(_intervals(goal, truth, value, covariance, quantile))
-        told(min(batch, replications - first))
+        chosen = np.arange(start, start + batch) % replications
+        found = _replicate(keys[chosen], jnp.asarray(expected), *held, sampler=sampler, n=budget)
+        moments = _moments(goal, _Replicates(*map(np.asarray, found)), matrix, pool_sums, negative)
+        parts.append(_intervals(truth, matrix, moments, np.asarray(found.value), limits))
+        told(min(batch, replications - start))
     return _Studies(*(np.concatenate(column)[:replications] for column in zip(*parts, strict=True)))
 
 
-def _learned(goal, truth, utility, prior, budget, rounds, floor, replications, seed, level, told):
+def _moments(
+    goal: Goal, found: _Replicates, matrix: np.ndarray, pool_sums: Events, negative: bool
+) -> Moments:
+    """What intervals are made from, for every study of a batch; shapes (studies, contrasts)."""
+    top = goal.target.measure.top_utility
+    most = np.where(found.relevant > 0, found.most, 1.0) if top is None else top
+    rho = np.sqrt((found.squares + most**2) / (found.relevant + 1))[:, None]
+    event, side, floor, ceiling = pool_moments(pool_sums, rho, top, negative=negative)
+    return Moments(
+        found.value @ matrix.T,
+        found.variance,
+        found.third,
+        found.fourth,
+        event,
+        side,
+        found.degrees[:, None],
+        floor,
+        ceiling,
+    )
+
+
+def _intervals(
+    truth: np.ndarray, matrix: np.ndarray, moments: Moments, value: np.ndarray, limits
+) -> _Studies:
+    """Whether the intervals of contrasts and, after them, of pairs cover."""
+    aim = matrix @ truth
+    n_pairs = min(len(truth) * (len(truth) - 1) // 2, _MOST_PAIRS)
+    m = len(matrix) - n_pairs
+    low, high = limits(moments)
+    slack = 1e-9 * (1.0 + np.abs(aim))
+    inside = (low - slack <= aim) & (aim <= high + slack)
+    pairs = inside[:, m:].mean(1) if n_pairs else np.full(len(value), np.nan)
+    return _Studies(value, inside[:, :m], (high - low)[:, :m], pairs)
+
+
+def _learned(
+    goal, truth, utility, prior, budget, rounds, floor, replications, seed, level, interval, told
+):
     """The same for studies that learn, one after the other."""
     first = plan_named("rank", goal, floor)
+    every = np.triu_indices(len(truth), 1)
     parts = []
     for key in jax.random.split(jax.random.key(seed), replications):
         found = study_that_learns(
@@ -407,35 +499,19 @@ def _learned(goal, truth, utility, prior, budget, rounds, floor, replications, s
             first=first,
             floor=floor,
             level=level,
+            interval=interval,
         )
-        quantile = special.stdtrit(np.maximum(found.degrees.min(), 1.0), 0.5 + level / 2)
-        one = (found.value[None], found.covariance[None], np.array([quantile]))
-        parts.append(_intervals(goal, truth, *one))
+        aim = goal.matrix @ truth
+        inside = (found.contrast_low - 1e-9 <= aim) & (aim <= found.contrast_high + 1e-9)
+        between = np.array([np.nan])
+        if len(every[0]):
+            shown, difference = found.pairs, truth[every[0]] - truth[every[1]]
+            covers = (shown.low - 1e-9 <= difference) & (difference <= shown.high + 1e-9)
+            between = covers.mean(keepdims=True)
+        width = found.contrast_high - found.contrast_low
+        parts.append(_Studies(found.value[None], inside[None], width[None], between))
         told(1)
     return _Studies(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-def _intervals(
-    goal: Goal,
-    truth: np.ndarray,
-    value: np.ndarray,
-    covariance: np.ndarray,
-    quantile: np.ndarray,
-) -> _Studies:
-    """Whether the intervals of contrasts and pairs cover, from each study's covariance."""
-    matrix = goal.matrix
-    variance = np.einsum("ij,bjk,ik->bi", matrix, covariance, matrix, optimize=True)
-    half = quantile[:, None] * np.sqrt(np.maximum(variance, 0.0))
-    off = np.abs(value @ matrix.T - matrix @ truth)
-    slack = 1e-9 * (1.0 + np.abs(matrix @ truth))
-    first, second = np.triu_indices(len(truth), 1)
-    own = np.diagonal(covariance, axis1=1, axis2=2)
-    between = own[:, first] + own[:, second] - 2.0 * covariance[:, first, second]
-    error = value - truth
-    reach = quantile[:, None] * np.sqrt(np.maximum(between, 0.0)) + 1e-9
-    inside = np.abs(error[:, first] - error[:, second]) <= reach
-    pairs = inside.mean(1) if len(first) else np.full(len(value), np.nan)
-    return _Studies(value, off <= half + slack, half, pairs)
 
 
 def _summary(truth: np.ndarray, found: _Studies) -> dict[str, Any]:
@@ -458,7 +534,7 @@ def _summary(truth: np.ndarray, found: _Studies) -> dict[str, Any]:
     }
     if k > 1:
         row["accuracy"], row["tau"] = _order(value, truth)
-    row |= {"coverage": found.covered.mean(), "width": 2 * found.half.mean()}
+    row |= {"coverage": found.covered.mean(), "width": found.width.mean()}
     if k > 1:
         row["pairs"] = found.pairs.mean()
     return {**row, "mean": value.mean(0), "sd": value.std(0, ddof=1)}

@@ -1,0 +1,205 @@
+r"""Intervals that hold for every n, and sequences that hold at every look, by betting.
+
+Someone who doubts that bounded terms x in [0, 1] have the mean m bets on it: of a capital of 1, a
+share f is staked on every draw at odds that are fair if the mean is m,
+
+    K_f(m) = prod_i (1 - f + f x_i / m)      against "the mean is m or less"                (1)
+
+and the same with 1 - x and 1 - m against "m or more". Whoever grows rich has reason to doubt: a
+capital above 1 / alpha has probability at most alpha. Shares f are fixed in advance, spread evenly
+over log f (`SHARES`), and their capitals are averaged: no tuning, no look ahead, and the result
+does not depend on the order of the draws. K falls as m grows, so that the means not rejected are
+an interval, found by bisection; each side has alpha / 2.
+
+======================  ===========================  =========================================
+function                law of the draws             holds
+======================  ===========================  =========================================
+`betting`               `iid`                        for the n planned
+`betting`               `slices`                     for the n planned: (2)
+`betting`               `distinct`                   for the n planned: (3)
+`sequence`              `iid`                        at every look, for ever
+======================  ===========================  =========================================
+
+With D = sum_c a_c u_c and E the expected counts of n draws, x is n a r / E, brought from its known
+bounds [low, high] to [0, 1]; its mean over the n draws is D's place between them.
+
+(2) A product of independent factors with means y_i has mean prod y_i, at most (mean y)^n = 1.
+
+(3) Pivotal sampling is strongly Rayleigh (Branden and Jonasson 2012, *Negative dependence in
+sampling*): its generating polynomial g is homogeneous of degree n and stable, so that g^(1/n) is
+concave where all arguments are positive (Garding 1959). The mean capital is g at the factors y_c of
+the cells, whence g(y)^(1/n) <= 1 + sum_c E_c (y_c - 1) / n = 1.
+
+At any n *before* the last, `slices` and `distinct` have other means, and neither may be looked at
+early. For a budget fixed beforehand `evenhand.intervals` is much shorter; take `betting` where a
+claim must hold whatever the utilities, and `sequence` to stop when it looks good.
+
+References
+----------
+Waudby-Smith and Ramdas 2024, *Estimating means of bounded random variables by betting*, J. R.
+Statist. Soc. B 86, for capitals, of which these with fixed shares are a mixture; Ville 1939 for the
+bound at every look.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evenhand.errors import EvenhandError
+from evenhand.intervals import check_level
+from evenhand.precision import in_float64
+
+__all__ = ["SHARES", "Sequence", "betting", "capital", "sequence", "term_bounds"]
+
+#: Shares of the capital that are staked, each with the same part of it.
+SHARES: np.ndarray = 1.0 - np.exp(-np.geomspace(1e-4, 5.0, 48))
+
+
+class Sequence(NamedTuple):
+    """Limits after each draw, shape (n,): all hold together with the level."""
+
+    low: np.ndarray
+    high: np.ndarray
+
+
+def term_bounds(values: np.ndarray, q: np.ndarray, top: float) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds of x = a r / q over the whole pool, for utilities r in [0, top].
+
+    Parameters
+    ----------
+    values
+        a of every cell, shape (cells, m).
+    q
+        Probability of each cell in one draw, or E / n; shape (cells,).
+
+    Returns
+    -------
+    low, high
+        Shape (m,). A cell that cannot be drawn must not matter.
+    """
+    possible = q > 0
+    x = top * values[possible] / q[possible, None]
+    return np.minimum(x.min(0), 0.0), np.maximum(x.max(0), 0.0)
+
+
+def capital(x: jax.typing.ArrayLike, mean: jax.typing.ArrayLike) -> jax.Array:
+    """Log of the capital (1) won against "the mean is `mean` or less" after all draws.
+
+    Parameters
+    ----------
+    x
+        Terms in [0, 1], shape (n,).
+    mean
+        In (0, 1], any shape.
+    """
+    x, mean = jnp.asarray(x), jnp.asarray(mean)
+    shares = jnp.asarray(SHARES)
+
+    def add(total: jax.Array, one: jax.Array) -> tuple[jax.Array, None]:
+        return total + jnp.log1p(shares * (one / mean[..., None] - 1.0)), None
+
+    total, _ = jax.lax.scan(add, jnp.zeros((*mean.shape, len(SHARES))), x)
+    return jax.nn.logsumexp(total, axis=-1) - np.log(len(SHARES))
+
+
+def _scaled(terms: np.ndarray, low: float, high: float) -> np.ndarray:
+    if not high >= low or not np.isfinite([low, high]).all():
+        raise EvenhandError(f"terms need finite bounds, got {low:g} to {high:g}")
+    terms = np.asarray(terms, np.float64)
+    slack = 1e-9 * (high - low)
+    if len(terms) and (terms.min() < low - slack or terms.max() > high + slack):
+        raise EvenhandError(
+            f"terms go from {terms.min():g} to {terms.max():g}, beyond their bounds "
+            f"{low:g} to {high:g}"
+        )
+    return np.clip((terms - low) / (high - low), 0.0, 1.0) if high > low else np.zeros(len(terms))
+
+
+@jax.jit
+def _lower(x: jax.Array, threshold: jax.Array) -> jax.Array:
+    """Largest mean that (1) rejects, and with it every smaller one; by bisection of its log."""
+
+    def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        rejected, kept = ends
+        middle = (rejected + kept) / 2
+        rich = capital(x, jnp.exp(middle)) >= threshold
+        return jnp.where(rich, middle, rejected), jnp.where(rich, kept, middle)
+
+    rejected, _ = jax.lax.fori_loop(0, 60, halve, (jnp.asarray(-200.0), jnp.asarray(0.0)))
+    return jnp.where(rejected > -200.0, jnp.exp(rejected), 0.0)
+
+
+@in_float64
+def betting(terms: np.ndarray, low: float, high: float, level: float = 0.95) -> tuple[float, float]:
+    """Limits of the mean of bounded terms, valid for every n; see the table above.
+
+    Parameters
+    ----------
+    terms
+        n a r / E of each draw, shape (n,), so that their mean is the estimate.
+    low, high
+        Bounds that no term can pass, known beforehand: of `term_bounds`.
+    level
+        Coverage at least.
+
+    Examples
+    --------
+    >>> low, high = betting(np.zeros(100), 0.0, 1.0)
+    >>> low, 0.03 < high < 0.06
+    (0.0, True)
+    """
+    x = _scaled(terms, low, high)
+    threshold = -np.log((1 - check_level(level)) / 2)
+    below = float(_lower(jnp.asarray(x), jnp.asarray(threshold)))
+    above = 1.0 - float(_lower(jnp.asarray(1.0 - x), jnp.asarray(threshold)))
+    return low + (high - low) * below, low + (high - low) * above
+
+
+@jax.jit
+def _running(x: jax.Array, means: jax.Array, threshold: jax.Array) -> jax.Array:
+    """Largest of the ascending `means` rejected so far, after each draw: its number, -1 if none."""
+    shares = jnp.asarray(SHARES)
+
+    def step(state, one):
+        total, best = state
+        total = total + jnp.log1p(shares * (one / means[:, None] - 1.0))
+        # No maximum is taken off: a capital beyond the range of floats is rich anyway.
+        rich = jnp.exp(total).mean(1) >= jnp.exp(threshold)
+        best = jnp.maximum(best, rich.sum() - 1)
+        return (total, best), best
+
+    start = (jnp.zeros((len(means), len(SHARES))), jnp.asarray(-1))
+    return jax.lax.scan(step, start, x)[1]
+
+
+@in_float64
+def sequence(
+    terms: np.ndarray, low: float, high: float, level: float = 0.95, *, points: int = 600
+) -> Sequence:
+    """Limits after every draw, which hold at all of them together: look as often as you like.
+
+    Parameters
+    ----------
+    terms
+        a r / q of independent draws, in the order in which they were judged; shape (n,).
+    low, high
+        Bounds that no term can pass, known beforehand: of `term_bounds`.
+    level
+        Probability that no look is ever wrong, at least.
+    points
+        Means that are tried, spread by their logit; limits are rounded outwards to these.
+    """
+    x = _scaled(terms, low, high)
+    threshold = jnp.asarray(-np.log((1 - check_level(level)) / 2))
+    means = 1.0 / (1.0 + np.exp(-np.linspace(-16.0, 16.0, points)))
+
+    def limit(x: np.ndarray) -> np.ndarray:
+        best = np.asarray(_running(jnp.asarray(x), jnp.asarray(means), threshold))
+        return np.where(best >= 0, means[best], 0.0)
+
+    below, above = limit(x), 1.0 - limit(1.0 - x)
+    return Sequence(low + (high - low) * below, low + (high - low) * above)

@@ -1,0 +1,343 @@
+r"""What the rounds of a study say of contrasts, beyond their sum: moments of draws and of the pool.
+
+An interval needs more than a variance where relevance is rare: the draws then hold few cells that
+count, and say little of those that they missed. But of every cell of the pool a_c and E_c are
+known, whatever is drawn. `Moments` puts both together, a number each for each contrast, and every
+interval (`evenhand.intervals.INTERVALS`) is a function of them:
+
+    estimate    D^                                                                          (1)
+    variance    V = sum_i y_i^2      y the residuals of the draws (`evenhand.residuals`)
+    third       T = sum_i y_i^3
+    fourth      F = sum_i y_i^4
+    event       tau = rho^2 f_4 / f_2                                                       (2)
+    side        sigma = (sum of y^3 where a > 0, less where a < 0) / (both together)        (3)
+
+with y_c = sqrt(1 - E_c) |a_c| / E_c over the pool (no root for draws with replacement) and f_k =
+sum_c E_c p_c y_c^k, p_c what the ranks say of the chance of relevance (`rank_utility`; its scale
+cancels), and rho the root mean square of the utilities judged, with one of the largest possible
+among them.
+
+`event` is the square of the residual that the next relevant draw is likely to have, where those
+that matter to the variance count more: f_2 is the variance expected, and F / V estimates rho^2
+f_4 / f_2 once there are many. `side` is 1 for a system's own value, where no cell counts
+negatively, and near 0 for a difference of similar systems.
+
+Everything here is additive over rounds: a y carries the weight of its round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evenhand.precision import in_float64
+from evenhand.residuals import scattered
+from evenhand.sampling import SAMPLERS, Sample
+from evenhand.targets import Blocks, Target, contrasts
+from evenhand.utilities import rank_utility
+
+__all__ = [
+    "Drawn",
+    "Events",
+    "Evidence",
+    "Moments",
+    "cumulants",
+    "events",
+    "of_contrasts",
+    "pool_moments",
+    "scale",
+    "welch",
+]
+
+_ROWS = 512  # contrasts at a time: memory stays flat with thousands of pairs of systems
+
+
+class Moments(NamedTuple):
+    """What intervals are made from, equations (1) to (3); arrays of one shape, (..., contrasts).
+
+    Attributes
+    ----------
+    estimate, variance, third, fourth
+        Of the draws; residuals enter as in `evenhand.residuals`.
+    event, side
+        Of the pool, with the scale of the utilities judged.
+    degrees
+        Degrees of freedom of the variance.
+    floor, ceiling
+        What the contrast cannot go beyond; infinite where nothing is known.
+    """
+
+    estimate: np.ndarray
+    variance: np.ndarray
+    third: np.ndarray
+    fourth: np.ndarray
+    event: np.ndarray
+    side: np.ndarray
+    degrees: np.ndarray
+    floor: np.ndarray
+    ceiling: np.ndarray
+
+
+class Events(NamedTuple):
+    """Sums over the pool: f_2 and f_4 of equation (2), f_3 by sign, the range of sum_c a_c r_c.
+
+    `below` and `above` are the sums of a where it is negative and positive: with utilities in
+    [0, top] a contrast lies in [top below, top above].
+    """
+
+    second: np.ndarray
+    signed: np.ndarray
+    third: np.ndarray
+    fourth: np.ndarray
+    below: np.ndarray
+    above: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """One round as it enters an estimate.
+
+    Attributes
+    ----------
+    sample
+        Its draws.
+    residual
+        What stands beside a_c in each term z, shape (n,): weight (r - m) / E of its stage.
+    reach
+        weight / E of its stage, by cell: what stands beside a_c r_c if it should be drawn.
+    """
+
+    sample: Sample
+    residual: np.ndarray
+    reach: np.ndarray
+
+
+def welch(variances: np.ndarray, degrees: np.ndarray) -> np.ndarray:
+    r"""Degrees of freedom of a sum of variances, those of Welch and Satterthwaite.
+
+    .. math:: \nu = (\sum_t v_t)^2 / \sum_t (v_t^2 / \nu_t)
+
+    Parameters
+    ----------
+    variances
+        v_t, shape (rounds, m).
+    degrees
+        nu_t, shape (rounds,).
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (m,); the sum of nu_t where nothing varies.
+    """
+    degrees = np.maximum(np.asarray(degrees, np.float64), 1.0)
+    bottom = (variances**2 / degrees[:, None]).sum(0)
+    top = variances.sum(0) ** 2
+    return np.where(bottom > 0, top / np.where(bottom > 0, bottom, 1.0), degrees.sum())
+
+
+def of_contrasts(covariance: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Variances of the contrasts C U, exactly 0 where they are nothing but rounding."""
+    found = np.einsum("ij,jk,ik->i", matrix, covariance, matrix, optimize=True)
+    return np.where(found <= 1e-12 * (matrix**2 @ np.diag(covariance)), 0.0, found)
+
+
+def cumulants(
+    z: jax.Array, expected: jax.Array, fold: jax.Array, *, sampler: str, folds: int
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Variance, third and fourth moments of one round's terms (1), and degrees of freedom.
+
+    Parameters
+    ----------
+    z
+        Terms of each draw; shape (n, m).
+    expected, fold
+        At the draws, shape (n,).
+    sampler, folds
+        Static.
+    """
+    law = SAMPLERS[sampler]
+    y, degrees = law.residuals(z, expected, fold, folds)
+    variance = (y**2).sum(0)
+    around, _ = scattered(z, law.free(expected), fold, folds)
+    fourth = (around**4).sum(0)
+    # Collapsed strata may find next to no variance where terms are skewed.
+    most = jnp.sqrt(variance * fourth)
+    return variance, jnp.clip((around**3).sum(0), -most, most), fourth, degrees
+
+
+def scale(utility: np.ndarray, top: float | None) -> float:
+    """The size rho of a relevant judgment, and of the largest where the measure does not say.
+
+    Parameters
+    ----------
+    utility
+        Judged, repeats included.
+    top
+        The largest utility there can be; None takes the largest judged, and 1 if none was.
+    """
+    said = np.abs(utility[utility != 0])
+    most = (said.max() if len(said) else 1.0) if top is None else top
+    return float(np.sqrt(((said**2).sum() + most**2) / (len(said) + 1)))
+
+
+@jax.jit
+def _sums(
+    blocks: Blocks, matrix: jax.Array, mass: jax.Array, reach: jax.Array, free: jax.Array
+) -> jax.Array:
+    """Sums over the pool for `Events`: shape (6, contrasts)."""
+
+    def block(weights, mass, reach, free):
+        a = contrasts(weights, matrix)
+        y = a * (reach * jnp.sqrt(free))[:, None]
+        size = jnp.abs(y)
+        parts = (y**2, y * y**2, size**3, y**4)
+        sums = [mass @ part for part in parts]
+        return jnp.stack([*sums, jnp.minimum(a, 0.0).sum(0), jnp.maximum(a, 0.0).sum(0)])
+
+    return blocks.map(block, mass, reach, free).sum(0)
+
+
+@in_float64
+def events(
+    target: Target,
+    matrix: np.ndarray,
+    likely: np.ndarray,
+    expected: np.ndarray,
+    reach: np.ndarray,
+    sampler: str,
+) -> Events:
+    """Sums over the pool for some contrasts under one round.
+
+    Parameters
+    ----------
+    target
+        The systems' weights.
+    matrix
+        C, shape (contrasts, systems).
+    likely
+        p_c, in any unit; shape (cells,).
+    expected
+        E_c of the round, shape (cells,).
+    reach
+        See `Drawn`.
+    sampler
+        Its name.
+    """
+    blocks = Blocks.of(target)
+    padding = (0, blocks.size * len(blocks.place) - len(expected))
+    free = np.asarray(SAMPLERS[sampler].free(jnp.asarray(expected)))
+    by_cell = [jnp.asarray(np.pad(x, padding)) for x in (expected * likely, reach, free)]
+    parts = [
+        np.asarray(_sums(blocks, jnp.asarray(rows), *by_cell))
+        for rows in np.array_split(matrix, -(-len(matrix) // _ROWS))
+    ]
+    found = np.concatenate(parts, axis=1)
+    # Differences that are nothing but rounding are nothing.
+    for one, other in ((4, 5), (5, 4)):
+        found[one] = np.where(np.abs(found[one]) <= 1e-12 * np.abs(found[other]), 0.0, found[one])
+    return Events(*found)
+
+
+def pool_moments(
+    found: Events, rho: np.ndarray | float, top: float | None, *, negative: bool = False
+) -> tuple[np.ndarray, ...]:
+    """`Moments.event`, ``side``, ``floor`` and ``ceiling``.
+
+    Parameters
+    ----------
+    found
+        Sums over the pool.
+    rho
+        Size of a relevant judgment, a number or one a study, shape (studies, 1).
+    top
+        The largest utility, if the measure says.
+    negative
+        Whether utilities below 0 were judged: then nothing is known of the range.
+    """
+    event = rho**2 * found.fourth / np.where(found.second > 0, found.second, 1.0)
+    side = np.abs(found.signed) / np.where(found.third > 0, found.third, 1.0)
+    if negative:
+        return event, side, np.full_like(side, -np.inf), np.full_like(side, np.inf)
+    if top is None:
+        floor = np.where(found.below == 0, 0.0, -np.inf)
+        return event, side, floor, np.where(found.above == 0, 0.0, np.inf)
+    return event, side, top * found.below, top * found.above
+
+
+@partial(jax.jit, static_argnames=("sampler", "folds"))
+def _round_moments(weights, matrix, residual, expected, fold, *, sampler, folds):
+    z = contrasts(weights, matrix) * residual[:, None]
+    return cumulants(z, expected, fold, sampler=sampler, folds=folds)
+
+
+@dataclass(slots=True, eq=False)
+class Evidence:
+    """The judged rounds of a study, ready to be asked about any contrasts.
+
+    Attributes
+    ----------
+    target
+        The systems' weights.
+    utility
+        Everything judged, repeats included.
+    top
+        The largest utility that a judgment can have, where it is known.
+    rounds
+        As they enter the estimate.
+    added
+        What adds to the covariance of the systems beside the draws, shape (systems, systems), such
+        as assessors' disagreement; and its degrees of freedom.
+    """
+
+    target: Target
+    utility: np.ndarray
+    top: float | None = None
+    rounds: list[Drawn] = field(default_factory=list)
+    added: list[tuple[np.ndarray, float]] = field(default_factory=list)
+
+    @in_float64
+    def moments(self, matrix: np.ndarray, estimate: np.ndarray) -> Moments:
+        """Moments of the contrasts C U.
+
+        Parameters
+        ----------
+        matrix
+            C, shape (contrasts, systems).
+        estimate
+            Of the contrasts, shape (contrasts,).
+        """
+        likely = rank_utility(self.target.pool).second_moment
+        top = self.top
+        sums, over = np.zeros((3, len(matrix))), np.zeros((6, len(matrix)))
+        variances, degrees = [], []
+        for one in self.rounds:
+            own, draws = one.sample.expected, one.sample.draws
+            held = (one.residual, own[draws], one.sample.fold_at(draws))
+            static = {"sampler": one.sample.sampler, "folds": one.sample.n_folds}
+            weights = self.target.weights(draws)
+            parts = [
+                _round_moments(weights, rows, *held, **static)
+                for rows in np.array_split(matrix, -(-len(matrix) // _ROWS))
+            ]
+            found = np.concatenate([np.stack(part[:3]) for part in parts], axis=1)
+            sums += found
+            variances.append(found[0])
+            degrees.append(float(parts[0][3]))
+            here = events(self.target, matrix, likely, own, one.reach, one.sample.sampler)
+            over[:4] += here[:4]
+            over[4:] = here[4:]  # the range is the pool's, whatever was drawn
+        event, side, floor, ceiling = pool_moments(
+            Events(*over), scale(self.utility, top), top, negative=bool((self.utility < 0).any())
+        )
+        for covariance, known_to in self.added:
+            more = of_contrasts(covariance, matrix)
+            sums[0] += more
+            variances.append(more)
+            degrees.append(known_to)
+        freedom = welch(np.array(variances), np.array(degrees))
+        return Moments(estimate, sums[0], sums[1], sums[2], event, side, freedom, floor, ceiling)
