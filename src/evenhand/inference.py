@@ -6,11 +6,12 @@ takes the normal approximation there:
     theta ~ N(mode, H^-1),      H = -d2/dtheta2 log p(theta, data) at the mode              (1)
 
 A Hessian in d parameters costs d gradients. So few are made, and gradients do the rest: a round
-starts from the inverse of H with its eigenvalues made positive, which leads away from saddles, and
-goes on with what each step of length s teaches about it (Broyden, Fletcher, Goldfarb and Shanno):
+starts from H, damped where it is not that of a valley (Levenberg and Marquardt), and goes on with
+what each step of length s teaches about its inverse (Broyden, Fletcher, Goldfarb and Shanno), in
+coordinates u = L' theta in which B starts as I:
 
-    move = -s B g,        B = U |Lambda|^-1 U' at first, where H = U Lambda U'               (2)
-    B <- (I - m t'/t'm) B (I - t m'/t'm) + m m'/t'm,    m = move, t = change of g            (3)
+    m = -s B g,        g = L^-1 dE/dtheta,        L L' = H + damping I                       (2)
+    B <- (I - m t'/t'm) B (I - t m'/t'm) + m m'/t'm,        t = change of g                  (3)
 
 Two rounds and the Hessian at the end are the rule. Scales are parameters like others, under the
 tight priors that the models give them. Judgments come in blocks of a fixed length, so that memory
@@ -25,9 +26,8 @@ All are deterministic given the seed.
 References
 ----------
 Phan, Pradhan and Jankowiak 2019, *Composable effects for flexible and accelerated probabilistic
-programming in NumPyro*; Tierney and Kadane 1986 for (1); Dauphin et al. 2014, *Identifying and
-attacking the saddle point problem*, for (2); Nocedal and Wright 2006, chapter 6, for (3); Hoffman
-and Gelman 2014 for NUTS.
+programming in NumPyro*; Tierney and Kadane 1986 for (1); Nocedal and Wright 2006, *Numerical
+optimization*, chapter 6, for (3); Hoffman and Gelman 2014 for NUTS.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jax.scipy.linalg import solve_triangular
 from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO, init_to_value
@@ -184,7 +185,7 @@ def _over_blocks(
 
 class _Climb(NamedTuple):
     theta: jax.Array
-    hessian: jax.Array
+    factor: jax.Array
     steps: jax.Array
     moved: jax.Array
     rest: jax.Array
@@ -192,6 +193,8 @@ class _Climb(NamedTuple):
 
 
 class _Descent(NamedTuple):
+    """One round; all but theta in coordinates in which the Hessian that began it is I."""
+
     theta: jax.Array
     value: jax.Array
     gradient: jax.Array
@@ -202,13 +205,35 @@ class _Descent(NamedTuple):
     moved: jax.Array
 
 
+def _factor(hessian: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Cholesky's factor of H + damping I, and the damping: none in a valley.
+
+    No eigenvalues, no inverse, and vectors solved for one by one: LAPACK shares larger work among
+    threads that then spin, and fits would take several times as long on a busy machine.
+    """
+    identity = jnp.eye(len(hessian), dtype=hessian.dtype)
+    least = 1e-3 * jnp.abs(jnp.diagonal(hessian)).mean()
+
+    def helped(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        damping = jnp.maximum(2.0 * state[1], least)
+        return jnp.linalg.cholesky(hessian + damping * identity), damping
+
+    return jax.lax.while_loop(
+        lambda state: ~jnp.isfinite(state[0]).all() & (state[1] < 1e9 * least),
+        helped,
+        (jnp.linalg.cholesky(hessian), jnp.zeros((), hessian.dtype)),
+    )
+
+
 def _climb(total: Callable[..., Any], start: jax.Array, most: int) -> _Climb:
     """Climb down the energy, equations (2) and (3)."""
     identity = jnp.eye(len(start), dtype=start.dtype)
 
-    def step(now: _Descent) -> _Descent:
+    def step(factor: jax.Array, now: _Descent) -> _Descent:
         move = now.length * now.ahead
-        value, gradient = total(_slope, now.theta + move)
+        theta = now.theta + solve_triangular(factor, move, lower=True, trans=1)
+        value, gradient = total(_slope, theta)
+        gradient = solve_triangular(factor, gradient, lower=True)
         slope = now.gradient @ move
         # At the bottom the value moves up and down by its own rounding.
         slack = 1e-12 * (1.0 + jnp.abs(now.value))
@@ -225,7 +250,7 @@ def _climb(total: Callable[..., Any], start: jax.Array, most: int) -> _Climb:
             - rate * (jnp.outer(across, move) + jnp.outer(move, across))
         )
         kept = now._replace(
-            theta=jnp.where(better, now.theta + move, now.theta),
+            theta=jnp.where(better, theta, now.theta),
             value=jnp.where(better, value, now.value),
             gradient=jnp.where(better, gradient, now.gradient),
             inverse=jnp.where(bent, inverse, now.inverse),
@@ -237,31 +262,28 @@ def _climb(total: Callable[..., Any], start: jax.Array, most: int) -> _Climb:
 
     def climb(now: _Climb) -> _Climb:
         value, gradient, hessian = total(_expansion, now.theta)
-        finite = jnp.isfinite(hessian).all()
-        curvature, axes = jnp.linalg.eigh(jnp.where(finite, hessian, identity))
-        size = jnp.abs(curvature)
-        inverse = (axes / jnp.maximum(size, 1e-9 * size.max())) @ axes.T
-        ahead = -inverse @ gradient
-        left = -gradient @ ahead
+        factor, damping = _factor(hessian)
+        gradient = solve_triangular(factor, gradient, lower=True)
+        left = gradient @ gradient
         # Also where it is not a number.
         rest = ~(left > REST) | ~now.moved | (now.steps >= most)
         last = jnp.where(rest, now.steps, jnp.minimum(now.steps + ROUND, most))
         end = jax.lax.while_loop(
             lambda d: (d.steps < last) & (-d.gradient @ d.ahead > 1e-4 * REST),
-            step,
+            partial(step, factor),
             _Descent(
                 now.theta,
                 value,
                 gradient,
-                inverse,
-                ahead,
+                identity,
+                -gradient,
                 jnp.ones((), start.dtype),
                 now.steps,
                 jnp.asarray(False),
             ),
         )
-        valley = finite & (left < 1e6 * REST) & (curvature[0] > 0)
-        return _Climb(end.theta, hessian, end.steps, end.moved, rest, valley)
+        valley = (left < 1e6 * REST) & (damping == 0)
+        return _Climb(end.theta, factor, end.steps, end.moved, rest, valley)
 
     yes, no = jnp.asarray(True), jnp.asarray(False)
     begin = _Climb(start, identity, jnp.asarray(0), yes, no, no)
@@ -297,25 +319,12 @@ def laplace(
         Steps, each of one gradient.
     """
     noise = jax.random.normal(jax.random.key(0), (draws // 2, start.shape[-1]), levels.dtype)
-    noise = jnp.concatenate([noise, -noise])
 
     def fit(features: Features, judged: Judged, start: jax.Array) -> Fitted:
         total = _over_blocks(model, features, judged, levels)
         end = _climb(total, start, most)
-        # At a saddle or a ridge the Hessian needs help to be a precision.
-        identity = jnp.eye(len(start), dtype=start.dtype)
-
-        def helped(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            _, jitter = state
-            factor = jnp.linalg.cholesky(end.hessian + jitter * identity)
-            return factor, jnp.maximum(jitter * 30.0, 1e-6)
-
-        factor, _ = jax.lax.while_loop(
-            lambda state: ~jnp.isfinite(state[0]).all() & (state[1] < 1e9),
-            helped,
-            (jnp.full_like(end.hessian, jnp.nan), jnp.zeros((), start.dtype)),
-        )
-        away = jax.scipy.linalg.solve_triangular(factor, noise.T, lower=True, trans=1).T
+        away = jax.lax.map(lambda z: solve_triangular(end.factor, z, lower=True, trans=1), noise)
+        away = jnp.concatenate([away, -away])
         return Fitted(end.theta, end.theta + away, end.steps, end.converged)
 
     # One after the other: each climb ends when it is done, and memory is that of one.
