@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from evenhand import diagnostics
+from evenhand.diagnostics import DRAWS
 from evenhand.features import features
-from evenhand.inference import DRAWS
 from evenhand.judgments import Labels
 from evenhand.pools import pool
 from evenhand.prior import NumPyroPrior
@@ -250,3 +250,39 @@ def test_faults_are_told():
     # Of fewer than 20 judgments nothing is made.
     few = labels.only(np.arange(19))
     assert diagnostics.faults(replace(fine, labels=few)) == []
+
+
+def test_a_few_judgments_that_carry_the_fit_are_told():
+    # Every judgment has a query of its own, so that each query's effect leans on one of them.
+    runs = {
+        f"s{j}": {f"q{q}": {f"d{d}": float(d * (j + 1) % 7) for d in range(4)} for q in range(60)}
+        for j in range(2)
+    }
+    own = features(pool(read_runs(runs), depth=4))
+    cells = np.arange(0, len(own.pool), 4)
+    rng = np.random.default_rng(0)
+    said = np.exp(2.0 * rng.normal(size=len(cells)))
+    (alone,) = NumPyroPrior(own).fit([Labels(cells, said)])
+    (found,) = diagnostics.doubts(alone)
+    assert "judgments carry the model alone (Pareto k above 0.7)" in found
+    assert diagnostics.doubts(fits()["binary"]) == []
+    assert diagnostics.doubts(fits()["nothing"]) == []
+
+
+def test_chains_that_disagree_are_told():
+    fine = fits()["binary"]
+    d = fine.fitted.mode.size
+    rng = np.random.default_rng(0)
+    apart = rng.normal(size=(2, 100, d))
+    apart[1] += 3.0
+    none = np.zeros((0, 0))
+    chained = fine.fitted._replace(draws=apart.reshape(200, d), factor=none, chains=np.asarray(2))
+    (found,) = [f for f in diagnostics.faults(replace(fine, fitted=chained)) if "chains" in f]
+    assert found.startswith("the model's chains disagree (R-hat 2")
+    together = rng.normal(scale=0.01, size=(400, d)) + fine.fitted.mode
+    chained = chained._replace(draws=together)
+    assert not [f for f in diagnostics.faults(replace(fine, fitted=chained)) if "chains" in f]
+    assert diagnostics.to_arviz(replace(fine, fitted=chained))["posterior"]["slopes"].shape[:2] == (
+        2,
+        200,
+    )

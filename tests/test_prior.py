@@ -205,7 +205,8 @@ def test_what_draws_does_not_see_the_length_of_others(method, monkeypatch):
 
     def record(features, judged, levels, start, *, model, seed):
         lengths.append(len(judged.weight))
-        return inference.Fitted(start, start[None], jnp.asarray(1), jnp.asarray(True))
+        one, none = jnp.asarray(1), jnp.zeros((0, 0))
+        return inference.Fitted(start, start[None], one, jnp.asarray(True), none, one)
 
     monkeypatch.setattr(inference, method, record)
     NumPyroPrior(table(), method=method).fit([labels(50), many(), labels(0)])

@@ -2,7 +2,8 @@
 
 `to_arviz` hands a posterior to ArviZ: an ``InferenceData`` of arviz 0.x or a ``DataTree`` of
 arviz 1.x, through one seam. `save` writes the same into a file that ArviZ reads alone.
-`calibration` holds predictions against what was judged; `faults` says what is poor, in words.
+`calibration` holds predictions against what was judged; `faults` says what is poor, in words; and
+`doubts` asks ArviZ, by leaving judgments out one by one, whether a few of them carry the fit.
 
 None of this touches an estimate's validity: a poor prior costs width. The design leans more on the
 heuristic where something is poor.
@@ -18,8 +19,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
+from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer import Predictive, log_likelihood
 from numpyro.infer.util import constrain_fn
+from scipy.linalg import solve_triangular
 
 from evenhand import inference
 from evenhand.errors import EvenhandError
@@ -27,15 +30,34 @@ from evenhand.precision import in_float64
 from evenhand.prior import NumPyroPosterior
 from evenhand.tables import Table
 
-__all__ = ["calibration", "faults", "save", "to_arviz"]
+__all__ = ["calibration", "doubts", "faults", "save", "to_arviz"]
+
+#: Draws that ArviZ gets of a normal posterior.
+DRAWS = 400
+#: Split R-hat, and effective draws of a parameter, beyond which chains are not trusted; and the
+#: share of judgments with a Pareto k above 0.7 (Vehtari, Gelman and Gabry 2017).
+MOST_RHAT, LEAST_ESS, MOST_K = 1.05, 100, 0.05
+
+
+def _draws(posterior: NumPyroPosterior) -> np.ndarray:
+    """Draws of the parameters by chain; shape (chains, draws, d)."""
+    fitted = posterior.fitted
+    d = fitted.mode.shape[-1]
+    if fitted.factor.size and np.isfinite(fitted.factor).all():
+        noise = np.random.default_rng(0).normal(size=(d, DRAWS))
+        away = solve_triangular(np.asarray(fitted.factor), noise, lower=True, trans=1)
+        return (np.asarray(fitted.mode)[:, None] + away).T[None]
+    return np.asarray(fitted.draws).reshape(int(fitted.chains), -1, d)
 
 
 @in_float64
 def _groups(posterior: NumPyroPosterior) -> dict[str, dict[str, np.ndarray]]:
-    """Every group by name: draws have the shape (1 chain, draws, ...)."""
+    """Every group by name: draws have the shape (chains, draws, ...)."""
     labels, model, levels = posterior.labels, posterior.model, jnp.asarray(posterior.levels)
     features, judged = posterior.data()
-    draws = jnp.asarray(posterior.fitted.draws)
+    drawn = _draws(posterior)
+    chains = len(drawn)
+    draws = jnp.asarray(drawn.reshape(-1, drawn.shape[-1]))
     _, unravel = inference.parameters(model, features, judged, levels)
 
     def constrained(theta: jax.Array) -> dict[str, jax.Array]:
@@ -50,7 +72,10 @@ def _groups(posterior: NumPyroPosterior) -> dict[str, dict[str, np.ndarray]]:
         )
         groups |= {"log_likelihood": likelihood, "posterior_predictive": simulated}
     found = {
-        group: {name: np.asarray(value)[None] for name, value in values.items()}
+        group: {
+            name: np.asarray(value).reshape(chains, -1, *np.shape(value)[1:])
+            for name, value in values.items()
+        }
         for group, values in groups.items()
     }
     if len(labels):
@@ -76,13 +101,18 @@ def to_arviz(posterior: NumPyroPosterior) -> Any:
         constant_data; the first alone where nothing was judged.
     """
     groups = _groups(posterior)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # arviz 0.x announces 1.x when it is imported
-        import arviz
+    arviz = _arviz()
     make: Any = arviz.from_dict  # each version takes groups in its own way
     if arviz.__version__.startswith("0."):  # 1.x knows the name InferenceData, and warns of it
         return make(**groups)
     return make(groups)
+
+
+def _arviz() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # arviz 0.x announces 1.x when it is imported
+        import arviz
+    return arviz
 
 
 def save(posterior: NumPyroPosterior, path: Path) -> None:
@@ -141,6 +171,15 @@ def faults(posterior: NumPyroPosterior) -> list[str]:
     if not np.isfinite(posterior.fitted.draws).all():
         found.append("the model's fit is not finite: the design is that from ranks alone")
         return found
+    if int(posterior.fitted.chains) > 1:
+        drawn = _draws(posterior)
+        rhat = float(np.max(split_gelman_rubin(drawn)))
+        ess = float(np.min(effective_sample_size(drawn)))
+        if rhat > MOST_RHAT or ess < LEAST_ESS:
+            found.append(
+                f"the model's chains disagree (R-hat {rhat:.3f}, {ess:.0f} effective draws): the "
+                "design leans on ranks; take more draws, or method 'laplace'"
+            )
     if len(labels) >= 20:
         predicted = posterior.predict(labels.cells)
         spread = np.sqrt(np.maximum(predicted.second_moment - predicted.mean**2, 0.0).sum())
@@ -152,3 +191,23 @@ def faults(posterior: NumPyroPosterior) -> list[str]:
                 "and signals"
             )
     return found
+
+
+def doubts(posterior: NumPyroPosterior) -> list[str]:
+    """What leaving judgments out one by one says against a fit (PSIS-LOO), a sentence or nothing.
+
+    A Pareto k above 0.7 means that without that judgment the model would have learned something
+    else. It takes seconds rather than milliseconds, so `faults` leaves it out.
+    """
+    if len(posterior.labels) < 20 or not np.isfinite(posterior.fitted.draws).all():
+        return []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the very judgments that are counted here
+        k = np.asarray(_arviz().loo(to_arviz(posterior), pointwise=True).pareto_k)
+    poor = int((k > 0.7).sum())
+    if poor <= MOST_K * len(k):
+        return []
+    return [
+        f"{poor:,} of {len(k):,} judgments carry the model alone (Pareto k above 0.7): the design "
+        "leans on ranks; it will settle with more judgments, or with fewer signals"
+    ]

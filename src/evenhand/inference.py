@@ -78,12 +78,19 @@ class Fitted(NamedTuple):
         Steps taken.
     converged
         Whether the climb came to rest.
+    factor
+        Cholesky factor of the precision, where the law is normal around the mode: shape (d, d), or
+        (0, 0) where it is not.
+    chains
+        Number of chains that the draws come from, one after the other.
     """
 
     mode: jax.Array
     draws: jax.Array
     steps: jax.Array
     converged: jax.Array
+    factor: jax.Array
+    chains: jax.Array
 
 
 def parameters(
@@ -325,7 +332,9 @@ def laplace(
         end = _climb(total, start, most)
         away = jax.lax.map(lambda z: solve_triangular(end.factor, z, lower=True, trans=1), noise)
         away = jnp.concatenate([away, -away])
-        return Fitted(end.theta, end.theta + away, end.steps, end.converged)
+        return Fitted(
+            end.theta, end.theta + away, end.steps, end.converged, end.factor, jnp.asarray(1)
+        )
 
     # One after the other: each climb ends when it is done, and memory is that of one.
     return jax.lax.map(lambda one: fit(*one), (features, judged, start))
@@ -391,7 +400,9 @@ def svi(
     latent = found.sample(key_draws, (draws,))
     # The guide orders parameters as they occur in the model, `unravel` by name.
     theta = jax.vmap(lambda x: ravel_pytree(guide._unpack_latent(x))[0])(latent)
-    return Fitted(theta.mean(0), theta, jnp.asarray(steps), jnp.isfinite(losses[-1]))
+    none = jnp.zeros((0, 0), theta.dtype)
+    rested = jnp.isfinite(losses[-1])
+    return Fitted(theta.mean(0), theta, jnp.asarray(steps), rested, none, jnp.asarray(1))
 
 
 def nuts(
@@ -438,6 +449,8 @@ def nuts(
         theta,
         jnp.asarray(warmup + draws),
         jnp.asarray(diverging == 0),
+        jnp.zeros((0, 0), theta.dtype),
+        jnp.asarray(chains),
     )
 
 

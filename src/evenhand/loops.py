@@ -8,6 +8,7 @@ the disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -17,7 +18,7 @@ from evenhand.designs import Design, design
 from evenhand.estimates import Estimate
 from evenhand.estimators import estimate
 from evenhand.intervals import DEFAULT
-from evenhand.prior import Prior
+from evenhand.prior import NumPyroPosterior, NumPyroPrior, Prior
 from evenhand.sampling import draw
 from evenhand.stages import Round
 from evenhand.steering import known_utilities, split, steered
@@ -70,6 +71,8 @@ def learned_rounds(
         if rounds:
             known = known_utilities(rounds, n_cells)
             posterior = prior.fit([labels(rounds)])[0]
+            if isinstance(prior, NumPyroPrior) and isinstance(posterior, NumPyroPosterior):
+                prior = replace(prior, start=posterior)
             made, _ = steered(goal, posterior, known=np.isfinite(known), floor=floor)
         sample = draw(jax.random.fold_in(key, number), made, n, sampler=sampler)
         past = tuple(r.name for r in rounds)

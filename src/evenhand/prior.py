@@ -47,6 +47,8 @@ __all__ = [
 METHODS = ("laplace", "svi", "nuts")
 #: Rows a block, and cells a chunk of predictions.
 BLOCK, CHUNK = 2048, 1 << 14
+#: Cells from which on predictions average over half the draws.
+MANY = 1 << 20
 #: Judgments from which on an assessor is told apart from the others.
 LEAST_HEARD = 8
 
@@ -110,8 +112,11 @@ class NumPyroPosterior:
         cells = np.asarray(cells)
         size = min(CHUNK, _filled_up(len(cells)))
         draws, levels = jnp.asarray(self.fitted.draws), jnp.asarray(self.levels)
-        if len(draws) > inference.DRAWS:  # thinned, where there are thousands
-            draws = draws[:: -(-len(draws) // inference.DRAWS)]
+        # Thinned where there are thousands, and in pools of millions: there 16 draws, in antithetic
+        # pairs, lose less than 1 % in variance.
+        most = inference.DRAWS if len(cells) < MANY else inference.DRAWS // 2
+        if len(draws) > most:
+            draws = draws[:: -(-len(draws) // most)]
         mean, second = np.empty((2, len(cells)))
 
         @in_float64  # a setting of each thread
@@ -150,6 +155,9 @@ class NumPyroPrior:
         ``laplace`` (the default), ``svi`` or ``nuts``.
     seed
         For the methods that draw.
+    start
+        What an earlier round learned, to start from where the parameters are the same. It must be
+        of the past: never of labels that a fit is to be blind to.
     """
 
     table: FeatureTable
@@ -157,6 +165,7 @@ class NumPyroPrior:
     levels: np.ndarray | None = None
     method: str = "laplace"
     seed: int = 0
+    start: NumPyroPosterior | None = None
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -211,7 +220,10 @@ class NumPyroPrior:
         leaves, made_of = jax.tree.flatten((*one, levels))
         d = _n_parameters(model, made_of, tuple((x.shape, x.dtype) for x in leaves))
         # Not quite 0: there NumPyro's Bernoulli has a kink, of which autodiff takes one side.
-        start = jnp.asarray(np.full((len(sets), d), 0.01))
+        start = np.full((len(sets), d), 0.01)
+        if self.start is not None and self.start.fitted.mode.shape == (d,):
+            start[:] = self.start.fitted.mode
+        start = jnp.asarray(start)
         if self.method == "laplace":
             fitted = inference.laplace(features, judged, jnp.asarray(levels), start, model=model)
             fitted = jax.tree.map(np.asarray, fitted)

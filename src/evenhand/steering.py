@@ -49,6 +49,7 @@ def steered(
     known: np.ndarray | None = None,
     kind: str = "optimal",
     floor: float = 0.1,
+    doubts: Sequence[str] = (),
 ) -> tuple[Design, list[str]]:
     """The design of a round that learns, equation (1), and what is poor about the model.
 
@@ -62,10 +63,12 @@ def steered(
         Cells whose judgment is known; bool, shape (cells,).
     kind, floor
         As in `evenhand.designs.design`.
+    doubts
+        What else speaks against the model, such as `evenhand.diagnostics.doubts`.
     """
-    ranks, poor = rank_utility(goal.target.pool), []
+    ranks, poor = rank_utility(goal.target.pool), list(doubts)
     if isinstance(posterior, NumPyroPosterior):
-        poor = diagnostics.faults(posterior)
+        poor += diagnostics.faults(posterior)
         if not np.isfinite(posterior.fitted.draws).all():
             return design(goal, ranks, kind=kind, floor=floor, known=known), poor
     made = design(

@@ -387,7 +387,14 @@ class Study:
             if len(ledger.labels):
                 prior = self.prior(ledger.files, extra=signals, model=model, method=method)
                 posterior = prior.fit([ledger.to_learn()])[0]
-                made, poor = steered(self.goal, posterior, known=left_out, kind=kind, floor=floor)
+                made, poor = steered(
+                    self.goal,
+                    posterior,
+                    known=left_out,
+                    kind=kind,
+                    floor=floor,
+                    doubts=diagnostics.doubts(posterior),
+                )
                 return made, posterior, poor
             notes.append("nothing is judged yet: this round is designed from ranks")
             utility = "rank"
