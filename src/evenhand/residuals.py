@@ -91,6 +91,6 @@ def collapsed(
     order = jnp.argsort(fold, stable=True)
     place = jnp.zeros(n, count.dtype).at[order].set(jnp.arange(n, dtype=count.dtype))
     place = place - (jnp.cumsum(count) - count)[fold]
-    pairs = jnp.maximum(count // 2, 1)
+    pairs = jnp.maximum(count // 2, jnp.minimum(count, 1))  # none in an empty fold
     group = (jnp.cumsum(pairs) - pairs)[fold] + jnp.minimum(place // 2, pairs[fold] - 1)
     return scattered(z, all_free(expected), group, n)
