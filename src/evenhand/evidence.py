@@ -14,8 +14,8 @@ interval (`evenhand.intervals.INTERVALS`) is a function of them:
 
 with y_c = sqrt(1 - E_c) |a_c| / E_c over the pool (no root for draws with replacement) and f_k =
 sum_c E_c p_c y_c^k, p_c what the ranks say of the chance of relevance (`rank_utility`; its scale
-cancels), and rho the root mean square of the utilities judged, with one of the largest possible
-among them.
+cancels), and rho^2 = sum r^4 / sum r^2 over the utilities judged, with one of the largest possible
+among them: 1 for binary relevance.
 
 `event` is the square of the residual that the next relevant draw is likely to have, where those
 that matter to the variance count more: f_2 is the variance expected, and F / V estimates rho^2
@@ -182,7 +182,8 @@ def scale(utility: np.ndarray, top: float | None) -> float:
     """
     said = np.abs(utility[utility != 0])
     most = (said.max() if len(said) else 1.0) if top is None else top
-    return float(np.sqrt(((said**2).sum() + most**2) / (len(said) + 1)))
+    bottom = (said**2).sum() + most**2
+    return float(np.sqrt(((said**4).sum() + most**4) / bottom)) if bottom > 0 else 0.0
 
 
 @jax.jit

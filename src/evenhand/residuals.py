@@ -104,5 +104,5 @@ def strata(fold: jax.Array, folds: int) -> jax.Array:
     order = jnp.argsort(fold, stable=True)
     place = jnp.zeros(n, count.dtype).at[order].set(jnp.arange(n, dtype=count.dtype))
     place = place - (jnp.cumsum(count) - count)[fold]
-    pairs = jnp.maximum(count // 2, 1)
+    pairs = jnp.maximum(count // 2, jnp.minimum(count, 1))  # none in an empty fold
     return (jnp.cumsum(pairs) - pairs)[fold] + jnp.minimum(place // 2, pairs[fold] - 1)

@@ -153,6 +153,7 @@ class _Replicates(NamedTuple):
     degrees: Any
     relevant: Any
     squares: Any
+    fourths: Any
     most: Any
 
 
@@ -174,7 +175,12 @@ def _replicate(keys, expected, order, slot, table, utility, matrix, first, secon
         found = cumulants(jnp.concatenate(asked, axis=1), at, together, sampler=sampler, folds=1)
         said = jnp.abs(utility[row])
         return _Replicates(
-            z.sum(0), *found, (said > 0).sum(), (said**2).sum(), said.max(initial=0.0)
+            z.sum(0),
+            *found,
+            (said > 0).sum(),
+            (said**2).sum(),
+            (said**4).sum(),
+            said.max(initial=0.0),
         )
 
     return jax.vmap(study)(keys)
@@ -452,7 +458,7 @@ def _moments(
     """What intervals are made from, for every study of a batch; shapes (studies, contrasts)."""
     top = goal.target.measure.top_utility
     most = np.where(found.relevant > 0, found.most, 1.0) if top is None else top
-    rho = np.sqrt((found.squares + most**2) / (found.relevant + 1))[:, None]
+    rho = np.sqrt((found.fourths + most**4) / (found.squares + most**2))[:, None]
     event, side, floor, ceiling = pool_moments(pool_sums, rho, top, negative=negative)
     return Moments(
         found.value @ matrix.T,

@@ -106,7 +106,7 @@ def measured(cells, reach, utility, expected, fold, *, sampler, folds):
         z = reach[c] * utility[c][:, None]
         found = cumulants(z, expected[c], fold[c], sampler=sampler, folds=folds)
         said = utility[c]
-        return z.sum(0), *found, (said > 0).sum(), (said**2).sum()
+        return z.sum(0), *found, (said > 0).sum(), (said**2).sum(), (said**4).sum()
 
     return jax.lax.map(one, cells, batch_size=32)
 
@@ -163,9 +163,9 @@ def points(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             free = np.asarray(SAMPLERS[law].free(jnp.asarray(expected)))
             for (kind, p), utility in truths.items():
                 found = measured(picked, reach, utility, jnp.asarray(expected), fold, **static)
-                d, variance, third, fourth, degrees, k, squares = map(np.asarray, found)
+                d, variance, third, fourth, degrees, k, squares, fourths = map(np.asarray, found)
                 truth = a.T @ utility
-                rho = np.sqrt((squares + top**2) / (k + 1))[:, None]
+                rho = np.sqrt((fourths + top**4) / (squares + top**2))[:, None]
                 event, side, floor, ceiling = pool_moments(over, rho, top)
                 moments = Moments(
                     d, variance, third, fourth, event, side, degrees[:, None], floor, ceiling
