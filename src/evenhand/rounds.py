@@ -75,7 +75,7 @@ class Record:
     budget
         Number of draws.
     sampler, design, floor, seed
-        As asked for; the design as ``kind/utility``.
+        As asked for; the design as ``kind/utility``, and the goal behind where it was focused.
     depends_on
         Earlier rounds of which a judgment was known when this one was drawn: its design may depend
         on them.

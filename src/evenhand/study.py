@@ -47,6 +47,7 @@ from evenhand.errors import (
 from evenhand.estimates import Estimate
 from evenhand.estimators import estimate
 from evenhand.features import features, signal
+from evenhand.focus import FOCUSED, deciding, focused
 from evenhand.ledger import Ledger
 from evenhand.measures import Measure, parse
 from evenhand.models import Model
@@ -271,7 +272,8 @@ class Study:
             ``rank``, ``flat``, ``score``, a file of predicted grades (``qid docid value``), or a
             `Utility` of yours; ``learned`` fits a model to all judgments so far.
         kind, floor
-            See `evenhand.designs.design`.
+            See `evenhand.designs.design`. For the goals ``best`` and ``order``, an ``optimal``
+            round is for the pairs that the rounds judged so far leave undecided.
         sampler
             ``distinct``, ``slices`` or ``iid``.
         signals
@@ -317,13 +319,20 @@ class Study:
                 utility = "rank"
         seed = secrets.randbits(32) if seed is None else seed
         left_out = np.isin(np.arange(len(self.pool)), known) if len(known) else None
+        asked = self.goal
+        if self.goal.kind in FOCUSED and kind == "optimal":
+            # With a model where the round has one anyway: who leads is then known better.
+            asked, told = self._focused("importance" if posterior is None else "auto", method)
+            notes.append(told)
         if posterior is not None:
-            made, poor = steered(self.goal, posterior, known=left_out, kind=kind, floor=floor)
+            made, poor = steered(asked, posterior, known=left_out, kind=kind, floor=floor)
             notes += poor
         else:
             if isinstance(utility, str | Path):
                 utility = utility_named(utility, self.pool, self.measure)
-            made = design(self.goal, utility, kind=kind, floor=floor, known=left_out)
+            made = design(asked, utility, kind=kind, floor=floor, known=left_out)
+        if asked is not self.goal:
+            made = replace(made, name=f"{made.name}/{asked.kind}")
         key = jax.random.fold_in(jax.random.key(seed), len(earlier) + 1)
         sample = draw(key, made, budget, sampler=sampler)
         # Read last: a judgment that came in meanwhile counts as seen, which is the safe side.
@@ -379,6 +388,16 @@ class Study:
             seed=seed,
             notes=tuple(notes),
         )
+
+    def _focused(self, estimator: str, method: str) -> tuple[targets.Goal, str]:
+        """The contrasts that the next round is designed for, and a sentence that says which."""
+        try:
+            found = self.estimate(estimator=estimator, method=method)
+        except MissingJudgments:
+            return self.goal, "no round is wholly judged yet: this round is for all pairs alike"
+        made = focused(self.goal, found)
+        shares = ", ".join(f"{name} ({share:.0%})" for name, share in deciding(made))
+        return made, f"designed for the pairs that still decide '{made.kind}', above all {shares}"
 
     def _read_signals(self, signals: Sequence[Any] | Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Each signal as a column over the pool."""
