@@ -282,6 +282,11 @@ def add(study: str, runs: tuple[str, ...], order: str) -> None:
     is_flag=True,
     help="Have pairs judged again, by others: for assessors who disagree.",
 )
+@click.option(
+    "--top-up",
+    is_flag=True,
+    help="Draw only pairs of systems that were added since the last round.",
+)
 @SEED
 @FORMAT
 def draw(study: str, budget: int, form: str, **options: Any) -> None:

@@ -225,7 +225,8 @@ class Study:
         """Take in systems that arrive later; gives their names.
 
         Pairs that only they return get new numbers behind the old ones; rounds drawn before could
-        not draw these, so the new systems are estimated once a further round covers them.
+        not draw these, so the new systems are estimated once a further round covers them: any, or
+        one that tops up and draws nothing else.
 
         Raises
         ------
@@ -260,6 +261,7 @@ class Study:
         model: Model | None = None,
         method: str = "laplace",
         rejudge: bool = False,
+        top_up: bool = False,
         seed: int | None = None,
     ) -> Drawn:
         """Design the next round and draw it.
@@ -286,6 +288,11 @@ class Study:
             Have all pairs of this round judged for it, by another assessor where they were judged
             before: right where assessors disagree. Without it a judgment is as good as the truth,
             and pairs that have one are not drawn again.
+        top_up
+            Draw only pairs that no earlier round could draw, since their systems joined later. What
+            earlier rounds say of the others stays as it is. Which pairs these are follows from when
+            systems arrived (`evenhand.stages.weights_by_cell`); whether to top up should, too. Such
+            a round is none of the plan's.
         seed
             Of the draw; chosen at random and recorded by default.
 
@@ -300,15 +307,30 @@ class Study:
         """
         earlier = self._rounds()
         name = round_files.named(len(earlier) + 1)
-        plan = self.settings.plan
-        if plan is not None and len(earlier) >= len(plan):
+        plan, joined = self.settings.plan, max((r.record.cells for r in earlier), default=0)
+        if top_up and not 0 < joined < len(self.pool):
+            raise StudyError(
+                "there is nothing to top up: "
+                + ("every pair could have been drawn before" if earlier else "no round was drawn"),
+                hint="add a system first, or draw a round of all pairs (without --top-up)",
+            )
+        if top_up and sampler == "distinct" and budget > len(self.pool) - joined:
+            raise StudyError(
+                f"cannot top up by {budget:,} distinct pairs: {len(self.pool) - joined:,} joined "
+                "since the last round",
+                hint=f"--budget {len(self.pool) - joined} judges all of them",
+            )
+        ordinary = [r for r in earlier if not r.record.first]
+        if plan is not None and not top_up and len(ordinary) >= len(plan):
             raise StudyError(
                 f"the plan of {self.folder} names {len(plan)} rounds, and all are drawn",
                 hint="a plan cannot be changed after the first judgment: start a new study",
             )
         given = self._read_signals(signals)
         ledger = self._ledger(earlier)
-        known = np.flatnonzero(np.isfinite(ledger.utility()) & (not rejudge))
+        first = joined if top_up else 0
+        cells = np.arange(len(self.pool))
+        known = np.flatnonzero(np.isfinite(ledger.utility()) & (cells >= first) & (not rejudge))
         posterior, notes = None, []
         if isinstance(utility, str) and utility == "learned":
             if len(ledger.labels):
@@ -318,7 +340,7 @@ class Study:
                 notes.append("nothing is judged yet: this round is designed from ranks")
                 utility = "rank"
         seed = secrets.randbits(32) if seed is None else seed
-        left_out = np.isin(np.arange(len(self.pool)), known) if len(known) else None
+        left_out = np.isin(cells, known) | (cells < first) if len(known) or first else None
         asked = self.goal
         if self.goal.kind in FOCUSED and kind == "optimal":
             # With a model where the round has one anyway: who leads is then known better.
@@ -357,6 +379,7 @@ class Study:
             systems=self.pool.systems,
             rejudge=rejudge,
             mark=ledger.mark,
+            first=first,
         )
         waits = np.isnan(ledger.utility()) | rejudge
         todo = sample.cells[waits[sample.cells]]
@@ -664,10 +687,17 @@ class Study:
         return identical + unanswered
 
     def _planned(self, rounds: Sequence[Round]) -> list[int] | None:
-        """Planned draws of each stage: rounds drawn before the first judgment are one stage."""
+        """Planned draws of each stage: rounds drawn before the first judgment are one stage.
+
+        A round that tops up counts with its own size, fixed like its design before it was judged;
+        it has no weight where an earlier round has any.
+        """
         if self.settings.plan is None:
             return None
-        planned = dict(zip(round_files.names(self.folder), self.settings.plan, strict=False))
+        files = self._rounds()
+        ordinary = [f.record.name for f in files if not f.record.first]
+        planned = dict(zip(ordinary, self.settings.plan, strict=False))
+        planned |= {f.record.name: f.record.budget for f in files if f.record.first}
         if any(r.name not in planned for r in rounds):
             raise StudyError(
                 f"the plan of {self.folder} names {len(self.settings.plan)} rounds, and more were "
