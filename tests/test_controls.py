@@ -338,6 +338,54 @@ def test_enumerated_cells_that_arrive_later_are_unbiased_cross_fitted(
     check(goal, utility, outcomes)
 
 
+@pytest.mark.parametrize("crossed", [True, False])
+@pytest.mark.parametrize("again", [True, False], ids=["round after", "last"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_enumerated_top_up_is_unbiased(tiny, make_goal, samples, sampler, again, crossed):
+    # Two rounds, the second of which learns, know four of six cells; one of the other two is drawn
+    # in a round that tops up, and perhaps one of all six in a last round that learns from all.
+    target, utility = tiny("twins")
+    halves = np.array([0, 1, 0, 1, 1, 0], np.int32) if crossed else None
+    goal, cells, outcomes = make_goal(target, "absolute"), np.arange(6), []
+    new = np.where(cells < 4, 0.0, np.array([0, 0, 0, 0, 0.7, 0.3]))
+
+    def learned(rounds, old):
+        guess = TOY.fit([labels(rounds)])[0].predict(cells)
+        return design(goal, guess, floor=0.3, known=cells >= old).q
+
+    def then(chance, rounds, q, **about):
+        n, fold = (2, halves) if len(rounds) < 2 else (1, None)
+        for share, sample in samples(goal, q, sampler, n, fold):
+            named = {"name": str(len(rounds) + 1), "depends_on": tuple(r.name for r in rounds)}
+            yield chance * share, [*rounds, judged(sample, utility, **named, **about)]
+
+    for one in then(1.0, [], np.array([0.3, 0.3, 0.2, 0.2, 0.0, 0.0]), n_cells=4):
+        for two in then(*one, learned(one[1], 4), n_cells=4):
+            for three in then(*two, new, n_cells=6, first=4):
+                last = [three]
+                if again:
+                    last = then(*three, learned(three[1], 6), n_cells=6)
+                for chance, rounds in last:
+                    controls = control_variates(TOY, goal, rounds)
+                    outcomes.append((chance, estimate(goal, rounds, controls=controls)))
+    check(goal, utility, outcomes)
+
+
+def test_trap_support_that_depends_on_judgments(tiny, make_goal, samples):
+    # Topping up what the first round happened not to draw, and letting each cell count in the
+    # round that drew it, says that what was drawn first is all there is.
+    target, utility = tiny("ties")
+    goal, found = make_goal(target, "absolute"), []
+    for chance, one in samples(goal, np.full(5, 0.2), "distinct", 2):
+        rest = ~np.isin(np.arange(5), one.draws)
+        # All that is left is judged: the second round is a census.
+        two = Sample("distinct", np.flatnonzero(rest), rest.astype(float))
+        rounds = [judged(one, utility), judged(two, utility)]
+        # Pooled, each cell has an expected count of 2/5, and the others of 7/5.
+        found.append((chance, estimate(goal, rounds).value))
+    assert bias(goal, utility, found) > 1e-3
+
+
 # The model that the library brings
 
 

@@ -15,7 +15,8 @@ from evenhand.precision import in_float64
 from evenhand.targets import GOALS, contrasts, norm
 from evenhand.utilities import Moments, flat, known_utility, rank_utility, score_utility
 
-KINDS = [*GOALS, "own"]
+# The contrasts of `best` and `order` are those of `rank`.
+KINDS = [*(kind for kind in GOALS if kind not in ("best", "order")), "own"]
 POOLS = ["agree", "missed", "ties", "twins"]
 COMPARATIVE = ["pair", "baseline", "rank"]
 VARIANCE = in_float64(lambda *arrays: np.asarray(variance(*map(np.asarray, arrays))))

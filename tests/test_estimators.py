@@ -26,7 +26,8 @@ from evenhand.targets import GOALS
 from evenhand.trec import read_qrels, read_runs
 from evenhand.utilities import Moments, flat, rank_utility, score_utility
 
-KINDS = [*GOALS, "own"]
+# The contrasts of `best` and `order` are those of `rank`.
+KINDS = [*(kind for kind in GOALS if kind not in ("best", "order")), "own"]
 UTILITIES = {"agree": flat, "missed": rank_utility, "ties": score_utility, "twins": rank_utility}
 EXACT = 1e-12
 

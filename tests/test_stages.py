@@ -66,6 +66,18 @@ def test_a_cell_is_shared_among_the_stages_since_it_joined():
     np.testing.assert_array_equal(weights_by_cell(omega[:1], together[:1], 4)[0], [1, 1, 0, 0])
 
 
+def test_a_round_that_tops_up_counts_on_what_joined_alone():
+    omega = np.array([0.2, 0.3, 0.5])
+    late, all_of_it = drawn("1", n_cells=3, first=2), drawn("1")
+    found = weights_by_cell(omega, [[drawn(n_cells=2)], [late], [all_of_it]], 4)
+    np.testing.assert_allclose(found[:, 1], [2 / 7, 0, 5 / 7])
+    np.testing.assert_allclose(found[:, 2], [0, 0.375, 0.625])
+    np.testing.assert_allclose(found[:, 3], [0, 0, 1])
+    # Drawn before the first judgment it is of one stage with the first round.
+    found = weights_by_cell(omega[:1], [[drawn(n_cells=1), drawn(n_cells=4, first=2)]], 4)
+    np.testing.assert_array_equal(found[0], [1, 0, 1, 1])
+
+
 # Control variates
 
 

@@ -678,6 +678,52 @@ def test_a_late_system_is_estimated_once_a_round_covers_it(make):
     assert answer.notes == ()
 
 
+def test_a_top_up_draws_what_joined_and_nothing_else(make):
+    study = make(goal="rank", plan=[N])
+    error = refused(StudyError, study.draw, 4, top_up=True)
+    assert error.message == "there is nothing to top up: no round was drawn"
+    study.draw(N, seed=1)
+    study.judge(QRELS)
+    error = refused(StudyError, study.draw, 4, top_up=True)
+    assert error.message == "there is nothing to top up: every pair could have been drawn before"
+    assert "add a system first" in error.hint
+    old, alone = len(study.pool), study.estimate()
+    study.add(LATE)
+    missing = len(study.pool) - old
+    error = refused(StudyError, study.draw, missing + 1, top_up=True)
+    assert error.hint == f"--budget {missing} judges all of them"
+    # The plan's only round is drawn; one that tops up is none of them.
+    made = study.draw(N, top_up=True, seed=2)
+    assert made.n_new == N
+    assert min(drawn(study, 2)) >= old
+    about = record(study, 2)
+    assert (about["first"], about["cells"]) == (old, len(study.pool))
+    assert (about["depends_on"], about["known"]) == (["round-001"], 0)
+    assert np.isnan(study.estimate().contrast).all()
+    study.judge(QRELS)
+    answer = Study.open(study.folder).estimate()
+    assert answer.covered.tolist() == [1, 1, 1, 1]
+    assert np.isfinite([answer.contrast, answer.contrast_std_error]).all()
+    # What the first systems return was not drawn again, and says what it said.
+    assert answer.value[:3] == pytest.approx(alone.value, abs=1e-12)
+    assert answer.std_error[:3] == pytest.approx(alone.std_error, abs=1e-12)
+    error = refused(StudyError, study.draw, 4, top_up=True)
+    assert "every pair could have been drawn before" in error.message
+
+
+def test_a_census_of_what_joined_is_its_truth(make):
+    study = make(goal="absolute")
+    study.draw(N, seed=1)
+    study.judge(QRELS)
+    old = len(study.pool)
+    study.add(LATE)
+    study.draw(len(study.pool) - old, top_up=True, utility="learned", seed=2)
+    study.judge(QRELS)
+    answer, truth = study.estimate(), evaluate(read_runs(LATE), read_qrels(QRELS), "DCG@5")
+    assert answer.value[3] == pytest.approx(truth.value[0, 0], abs=1e-12)
+    assert answer.std_error[3] == pytest.approx(0, abs=1e-12)
+
+
 def test_a_late_system_before_any_judgment(make):
     study = make(goal="absolute")
     study.draw(N, seed=1)

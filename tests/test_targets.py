@@ -115,11 +115,14 @@ def test_a_measure_must_not_look_deeper_than_the_pool():
 GOALS = [
     ("absolute", None, ["x", "y", "z"], [[1, 0, 0], [0, 1, 0], [0, 0, 1]]),
     ("baseline", "y", ["x - y", "z - y"], [[1, -1, 0], [0, -1, 1]]),
-    (
-        "rank",
-        None,
-        ["x - mean", "y - mean", "z - mean"],
-        np.array([[2, -1, -1], [-1, 2, -1], [-1, -1, 2]]) / 3,
+    *(
+        (
+            kind,
+            None,
+            ["x - mean", "y - mean", "z - mean"],
+            np.array([[2, -1, -1], [-1, 2, -1], [-1, -1, 2]]) / 3,
+        )
+        for kind in ("rank", "best", "order")
     ),
 ]
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from evenhand.evaluation import Evaluation as Evaluation
     from evenhand.evaluation import evaluate as evaluate
     from evenhand.features import features as feature_table  # noqa: F401
+    from evenhand.focus import focused as focused
     from evenhand.judgments import Labels as Labels
     from evenhand.loops import study_that_learns as study_that_learns
     from evenhand.measures import DCG as DCG
@@ -73,7 +74,9 @@ if TYPE_CHECKING:
     from evenhand.targets import Target as Target
     from evenhand.targets import absolute as absolute
     from evenhand.targets import baseline as baseline
+    from evenhand.targets import best as best
     from evenhand.targets import contrast as contrast
+    from evenhand.targets import order as order
     from evenhand.targets import pair as pair
     from evenhand.targets import rank as rank
     from evenhand.targets import target as target
@@ -108,6 +111,7 @@ _ROOMS = {
     "estimates": ("Comparisons", "Estimate"),
     "estimators": ("estimate", "judge"),
     "evaluation": ("Evaluation", "evaluate"),
+    "focus": ("focused",),
     "judgments": ("Labels",),
     "loops": ("study_that_learns",),
     "measures": ("DCG", "Gain", "Measure", "P", "RBP"),
@@ -119,7 +123,18 @@ _ROOMS = {
     "standings": ("Standings", "ranking"),
     "steering": ("steered",),
     "study": ("Study",),
-    "targets": ("Goal", "Target", "absolute", "baseline", "contrast", "pair", "rank", "target"),
+    "targets": (
+        "Goal",
+        "Target",
+        "absolute",
+        "baseline",
+        "best",
+        "contrast",
+        "order",
+        "pair",
+        "rank",
+        "target",
+    ),
     "trec": ("Qrels", "Runs", "read_qrels", "read_queries", "read_runs"),
     "utilities": (
         "Moments",

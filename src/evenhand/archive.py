@@ -53,7 +53,7 @@ class Settings:
     measure
         Canonical spelling.
     goal
-        ``absolute``, ``pair``, ``baseline`` or ``rank``.
+        One of `evenhand.targets.GOALS`.
     baseline
         The baseline system, or None.
     pair

@@ -56,10 +56,11 @@ SEED = click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the dr
 SEED_0 = click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 GOAL = click.option(
     "--goal",
-    type=click.Choice(["absolute", "pair", "baseline", "rank"]),
+    type=click.Choice(["absolute", "pair", "baseline", "rank", "best", "order"]),
     default="rank",
     show_default=True,
-    help="Each system alone, two against each other, all against --baseline, or all ranked.",
+    help="Each system alone, two against each other, all against --baseline, or all ranked; best "
+    "and order: the same, and later rounds go where the best, or the order, is undecided.",
 )
 BASELINE = click.option("--baseline", metavar="SYSTEM", help="The system to compare with.")
 QUERIES = click.option(
@@ -289,6 +290,11 @@ def add(study: str, runs: tuple[str, ...], order: str) -> None:
     is_flag=True,
     help="Have pairs judged again, by others: for assessors who disagree.",
 )
+@click.option(
+    "--top-up",
+    is_flag=True,
+    help="Draw only pairs of systems that were added since the last round.",
+)
 @SEED
 @FORMAT
 def draw(study: str, budget: int, form: str, **options: Any) -> None:
@@ -406,7 +412,7 @@ def plan(study: str, form: str, **options: Any) -> None:
     type=Numbers(int),
     default="1,2",
     show_default=True,
-    help="In how many rounds they learn.",
+    help="In how many rounds they learn, and are focused for the goals best and order.",
 )
 @click.option(
     "--signals",
@@ -451,6 +457,7 @@ def simulate(
             read_qrels(*qrels, negative=negative),
             measure,
             learn=rounds if utility else (),
+            focus=[number for number in rounds if number > 1],
             signals={Path(name).name: read_qrels(name) for name in signals},
             progress=progress,
             **options,

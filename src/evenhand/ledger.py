@@ -115,4 +115,5 @@ class Ledger:
             known,
             heard=self.labels.only(self.owner == owner) if self.assessors > 1 else None,
             rejudged=record.rejudge,
+            first=record.first,
         )

@@ -1,31 +1,36 @@
-"""One whole study that learns, against complete judgments: for simulations and examples.
+"""Whole studies of several rounds against complete judgments: for simulations and examples.
 
 Each round is drawn, "judged" from known utilities, and learned from; the next is steered by what
-was learned; the estimate is cross-fitted in every round. It is what a study on disk does, without
-the disk.
+was learned, and focused on what still decides the goals `best` and `order`; the estimate is
+cross-fitted in every round. It is what a study on disk does, without the disk. Studies that are
+focused but learn nothing else are replicated many at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from evenhand.controls import control_variates, labels
-from evenhand.designs import Design, design
+from evenhand.designs import Design, design, mixture, proposal
 from evenhand.estimates import Estimate
 from evenhand.estimators import estimate
+from evenhand.focus import FOCUSED, UNIFORM, focused, pair_weights, root, tempered
 from evenhand.intervals import DEFAULT
+from evenhand.precision import in_float64
 from evenhand.prior import NumPyroPosterior, NumPyroPrior, Prior
-from evenhand.sampling import draw
-from evenhand.stages import Round
+from evenhand.sampling import SAMPLERS, draw
+from evenhand.stages import Round, planned_weights
 from evenhand.steering import known_utilities, split, steered
-from evenhand.targets import Goal
+from evenhand.targets import Goal, contrasts, norm
 from evenhand.utilities import rank_utility
 
-__all__ = ["learned_rounds", "study_that_learns"]
+__all__ = ["focused_studies", "learned_rounds", "study_that_learns"]
 
 #: Judges cells: their utilities, as an assessor would say them.
 Judge = Callable[[np.ndarray], np.ndarray]
@@ -66,14 +71,20 @@ def learned_rounds(
     if made is None:
         made = design(goal, rank_utility(goal.target.pool), floor=floor)
     rounds: list[Round] = []
+    steering = prior  # starts where the last round ended; control variates start afresh
     for number, n in enumerate(sizes):
         known = None
         if rounds:
             known = known_utilities(rounds, n_cells)
-            posterior = prior.fit([labels(rounds)])[0]
+            posterior = steering.fit([labels(rounds)])[0]
             if isinstance(prior, NumPyroPrior) and isinstance(posterior, NumPyroPosterior):
-                prior = replace(prior, start=posterior)
-            made, _ = steered(goal, posterior, known=np.isfinite(known), floor=floor)
+                steering = replace(prior, start=posterior)
+            asked = goal
+            if goal.kind in FOCUSED:
+                controls = control_variates(prior, goal, rounds)
+                found = estimate(goal, rounds, planned=sizes[:number], controls=controls)
+                asked = focused(goal, found)
+            made, _ = steered(asked, posterior, known=np.isfinite(known), floor=floor)
         sample = draw(jax.random.fold_in(key, number), made, n, sampler=sampler)
         past = tuple(r.name for r in rounds)
         rounds.append(Round(sample, judge(sample.draws), past, f"round {number + 1}", known=known))
@@ -101,3 +112,111 @@ def study_that_learns(
     )
     controls = control_variates(prior, goal, drawn)
     return estimate(goal, drawn, level=level, planned=sizes, controls=controls, interval=interval)
+
+
+@in_float64
+def focused_studies(
+    keys: jax.Array,
+    goal: Goal,
+    utility: np.ndarray,
+    sizes: Sequence[int],
+    *,
+    first: Design,
+    share: float = UNIFORM,
+    floor: float = 0.1,
+    told: Callable[[int], object] | None = None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Replicate studies whose later rounds are focused on what still decides the goal.
+
+    All rounds are drawn by `distinct` and designed from ranks; none learns where relevance lies, so
+    that a compiled call runs a batch of studies. What a round judged is known in later ones.
+
+    Parameters
+    ----------
+    keys
+        One for each study.
+    goal
+        Later rounds are focused if it is of a kind in `evenhand.focus.FOCUSED`; else they are for
+        all pairs alike, which is to compare with.
+    utility
+        True utility of every cell, shape (cells,).
+    sizes
+        Draws of each round.
+    first
+        The design of the first round.
+    share, floor
+        The weights' share that is uniform, and the floor, of later rounds.
+    told
+        Called with the number of studies done since the last call.
+
+    Returns
+    -------
+    value, covariance, degrees
+        Shapes (studies, systems), (studies, systems, systems) and (studies,).
+    """
+    pool, k = goal.target.pool, len(goal.target.systems)
+    useful = np.flatnonzero(utility)
+    slot = np.full(len(pool), len(useful))
+    slot[useful] = np.arange(len(useful))
+    earned = np.zeros((len(useful) + 1, k))
+    earned[:-1] = goal.target.weights(useful) * utility[useful, None]
+    held = (
+        first.q,
+        goal.target.weights(np.arange(len(pool))),
+        rank_utility(pool).second_moment,
+        goal.target.mean_weight(),
+        slot,
+        earned,
+    )
+    kind = goal.kind if goal.kind in FOCUSED else None
+    # Bounded memory: weights of all pairs are dense for a moment, once a study.
+    batch = int(np.clip((1 << 22) // (len(pool) * k), 1, 16))
+    parts = []
+    for start in range(0, len(keys), batch):
+        # The last batch is filled up with keys used before, so that one compilation serves all.
+        chosen = np.arange(start, start + batch) % len(keys)
+        found = _focused(
+            keys[chosen], *held, kind=kind, sizes=tuple(sizes), share=share, floor=floor
+        )
+        parts.append([np.asarray(x) for x in found])
+        if told is not None:
+            told(min(batch, len(keys) - start))
+    value, covariance, degrees = (
+        np.concatenate(column)[: len(keys)] for column in zip(*parts, strict=True)
+    )
+    return value, covariance, degrees
+
+
+@partial(jax.jit, static_argnames=("kind", "sizes", "share", "floor"))
+def _focused(keys, q, weights, second, base, slot, earned, *, kind, sizes, share, floor):
+    """A batch of focused studies; `earned` holds w_c u_c of cells that `slot` leads to."""
+    law, k = SAMPLERS["distinct"], weights.shape[1]
+
+    def study(key):
+        free, exact, one_each = jnp.ones(len(q)), jnp.zeros(k), jnp.ones(k - 1)
+        values, covariances, degrees = [], [], []
+        value, covariance, proposed = jnp.zeros(k), jnp.zeros((k, k)), q
+        for number, n in enumerate(sizes):
+            if number:
+                pairs = pair_weights(kind, value, covariance) if kind else jnp.zeros((k, k))
+                norms = norm(contrasts(weights, root(tempered(pairs, share))), one_each)
+                made = proposal(norms * free, second)
+                rest = base * free
+                proposed = mixture(made, rest / rest.sum(), floor)
+            expected = law.expected(proposed, n)
+            cells = law.draw(
+                jax.random.fold_in(key, number), expected, n, jnp.zeros(0, jnp.int64), None
+            )
+            z = earned[slot[cells]] / expected[cells][:, None]
+            spread, nu = law.covariance(z, expected[cells], jnp.zeros(n, jnp.int32), 1)
+            values.append(exact + z.sum(0))
+            covariances.append(spread)
+            degrees.append(nu)
+            omega = planned_weights(np.asarray(sizes[: number + 1]))
+            value = jnp.asarray(omega) @ jnp.stack(values)
+            covariance = jnp.tensordot(jnp.asarray(omega) ** 2, jnp.stack(covariances), 1)
+            exact = exact + earned[slot[cells]].sum(0)
+            free = free.at[cells].set(0.0)
+        return value, covariance, jnp.stack(degrees).min()
+
+    return jax.vmap(study)(keys)

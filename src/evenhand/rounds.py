@@ -75,7 +75,7 @@ class Record:
     budget
         Number of draws.
     sampler, design, floor, seed
-        As asked for; the design as ``kind/utility``.
+        As asked for; the design as ``kind/utility``, and the goal behind where it was focused.
     depends_on
         Earlier rounds of which a judgment was known when this one was drawn: its design may depend
         on them.
@@ -97,6 +97,9 @@ class Record:
         Whether its judgments are made for it alone (`evenhand.ledger`).
     mark
         Place in the history of the newest judgment when it was drawn.
+    first
+        First cell that it could draw, of those that joined since the round before it; 0 unless it
+        tops up.
     """
 
     name: str
@@ -117,6 +120,7 @@ class Record:
     systems: tuple[str, ...] = ()
     rejudge: bool = False
     mark: int = 0
+    first: int = 0
 
 
 def fingerprint(pool: Pool, cells: int | None = None) -> str:

@@ -11,12 +11,14 @@ For each budget, design and sampler:
   there is one), over systems and replications, with its Monte Carlo standard error;
 - ``bias_z``: largest |mean error| over its Monte Carlo standard error, over the systems;
 - ``accuracy``: share of pairs of truly different systems whose order is right;
+- ``best``: share of studies whose highest estimate is that of a truly best system;
 - ``tau``: mean Kendall tau-a between the estimated and the true order;
 - ``coverage``, ``width``: of the interval for each contrast of the goal, averaged over contrasts;
 - ``pairs``: coverage of the intervals for all pairs of systems, averaged over pairs.
 
 Studies that learn (`evenhand.loops`) are replicated one after the other, since each fits models on
-the way; their rows say in how many rounds.
+the way; their rows say in how many rounds. For the goals `best` and `order` there are also studies
+whose later rounds are focused on what is undecided (`evenhand.focus`), in rows of the goal's name.
 """
 
 from __future__ import annotations
@@ -29,19 +31,22 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import special
 
 from evenhand import targets, utilities
 from evenhand.designs import Design, design
 from evenhand.errors import EvenhandError
 from evenhand.evidence import Events, Moments, cumulants, events, pool_moments
 from evenhand.features import features, signal
+from evenhand.focus import FOCUSED
 from evenhand.intervals import DEFAULT, check_interval, check_level
-from evenhand.loops import study_that_learns
+from evenhand.loops import focused_studies, study_that_learns
 from evenhand.measures import Measure, parse
 from evenhand.pools import pool
 from evenhand.precision import in_float64
 from evenhand.prior import NumPyroPrior, Prior
 from evenhand.sampling import SAMPLERS, slice_order
+from evenhand.steering import split
 from evenhand.tables import Result, Table
 from evenhand.targets import Goal
 from evenhand.trec import Qrels, Runs
@@ -104,7 +109,7 @@ class Simulation(Result):
     def tables(self) -> list[Table]:
         """A row a setting; with few systems also each system's mean and standard deviation."""
         scalars = [k for k, v in self.rows[0].items() if not isinstance(v, np.ndarray)]
-        digits = {"rmse": 4, "rmse_se": 4, "bias_z": 2, "accuracy": 3, "tau": 3}
+        digits = {"rmse": 4, "rmse_se": 4, "bias_z": 2, "accuracy": 3, "tau": 3, "best": 3}
         digits |= {"coverage": 3, "pairs": 3}
         title = (
             f"{self.measure}, goal {self.goal}: {len(self.systems)} systems, "
@@ -196,6 +201,7 @@ def simulate(
     samplers: Iterable[str] = ("distinct",),
     learn: Sequence[int] = (),
     prior: Prior | None = None,
+    focus: Sequence[int] = (2,),
     floor: float = 0.1,
     replications: int = 1000,
     level: float = 0.95,
@@ -222,6 +228,8 @@ def simulate(
         what was learned, and cross-fitted.
     prior
         What learns; by default the models of `evenhand.models` over the features of the pool.
+    focus
+        In how many rounds focused studies are drawn, for the goals `best` and `order`.
     floor
         Of the designs given by name.
     replications
@@ -243,8 +251,9 @@ def simulate(
     if replications < 2:
         raise EvenhandError(f"a simulation needs at least 2 replications, got {replications}")
     samplers, learn = list(samplers), list(learn)
-    if any(rounds < 1 for rounds in learn):
-        raise EvenhandError(f"a study has at least one round, got {min(learn)}")
+    focus = list(focus) if goal.kind in FOCUSED else []
+    if any(rounds < 1 for rounds in learn + focus):
+        raise EvenhandError(f"a study has at least one round, got {min(learn + focus)}")
     if learn and prior is None:
         prior = NumPyroPrior(features(goal.target.pool))
     for name in samplers:
@@ -275,7 +284,7 @@ def simulate(
     first, second = _pairs(len(truth))
     held = [jnp.asarray(x) for x in (order, slot, table, truths, goal.matrix, first, second)]
     likely = utilities.rank_utility(goal.target.pool).second_moment
-    settings = len(plans) * len(samplers) + len(learn)
+    settings = len(plans) * len(samplers) + len(focus) + len(learn)
     total = replications * len(budgets) * settings
 
     def told(done: int) -> None:
@@ -302,6 +311,21 @@ def simulate(
                 )
                 rows.append({"budget": budget, "design": name, "sampler": sampler, "rounds": 1})
                 rows[-1] |= _summary(truth, found)
+        for n_rounds in focus:
+            first = plan_named("rank", goal, floor)
+            found = _focused(
+                goal,
+                truth,
+                utility,
+                first,
+                split(budget, n_rounds),
+                replications,
+                seed,
+                level,
+                told,
+            )
+            rows.append({"budget": budget, "design": goal.kind, "sampler": "distinct"})
+            rows[-1] |= {"rounds": n_rounds} | _summary(truth, found)
         for n_rounds in learn:
             found = _learned(
                 goal,
@@ -487,6 +511,28 @@ def _intervals(
     return _Studies(value, inside[:, :m], (high - low)[:, :m], pairs)
 
 
+def _focused(goal, truth, utility, first, sizes, replications, seed, level, told) -> _Studies:
+    """The same for studies whose later rounds are focused; their intervals are Student's."""
+    keys = jax.random.split(jax.random.key(seed), replications)
+    value, covariance, degrees = focused_studies(
+        keys, goal, utility, sizes, first=first, floor=first.floor, told=told
+    )
+    k = len(truth)
+    compared = np.zeros((k * (k - 1) // 2, k))
+    at = np.arange(len(compared))
+    first_of, second_of = np.triu_indices(k, 1)
+    compared[at, first_of], compared[at, second_of] = 1.0, -1.0
+    matrix = np.concatenate([goal.matrix, compared])
+    variance = np.einsum("ij,bjk,ik->bi", matrix, covariance, matrix, optimize=True)
+    quantile = special.stdtrit(np.maximum(degrees, 1.0), 0.5 + level / 2)[:, None]
+    half = quantile * np.sqrt(np.maximum(variance, 0.0))
+    aim = matrix @ truth
+    inside = np.abs(value @ matrix.T - aim) <= half + 1e-9 * (1.0 + np.abs(aim))
+    m = len(goal.matrix)
+    pairs = inside[:, m:].mean(1) if k > 1 else np.full(len(value), np.nan)
+    return _Studies(value, inside[:, :m], 2 * half[:, :m], pairs)
+
+
 def _learned(
     goal, truth, utility, prior, budget, rounds, floor, replications, seed, level, interval, told
 ):
@@ -540,6 +586,7 @@ def _summary(truth: np.ndarray, found: _Studies) -> dict[str, Any]:
     }
     if k > 1:
         row["accuracy"], row["tau"] = _order(value, truth)
+        row["best"] = (truth[value.argmax(1)] == truth.max()).mean()
     row |= {"coverage": found.covered.mean(), "width": found.width.mean()}
     if k > 1:
         row["pairs"] = found.pairs.mean()

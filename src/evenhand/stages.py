@@ -53,6 +53,9 @@ class Round:
         The name by which later rounds refer to it.
     n_cells
         Cells of the pool when it was drawn, where systems arrived later; None for all.
+    first
+        First cell that it could draw: above 0 for a round that tops up, of the cells alone that no
+        earlier round knew.
     known
         Utility of the cells that were known when it was drawn and therefore left out of it, NaN
         elsewhere; shape (cells,). None if all could be drawn.
@@ -72,6 +75,7 @@ class Round:
     known: np.ndarray | None = None
     heard: Labels | None = None
     rejudged: bool = False
+    first: int = 0
 
     def labels(self) -> Labels:
         """What was judged of its draws, to learn from."""
@@ -152,14 +156,23 @@ def weights_by_cell(
 ) -> np.ndarray:
     """Weight of each stage at each cell, summing to 1 over the stages: shape (stages, cells).
 
-    A cell that joined the pool later is shared only among the stages since then. Which these are
-    depends on when systems arrived, never on what was judged, so each weight is still fixed in
-    advance.
+    With F_s the cells that stage s was for, those from `Round.first` up to `Round.n_cells` of each
+    of its rounds,
+
+        omega_s(c) = omega_s 1[c in F_s] / sum_t omega_t 1[c in F_t]
+
+    so a cell that joined the pool later is shared only among the stages since then, and a round
+    that tops up has a weight on the cells alone that joined since the round before it.
+
+    F_s depends on when systems arrived, never on what was judged, so each weight is still fixed in
+    advance. That is why it is a stretch of the numbering and not, say, the cells that have no
+    judgment yet: the weight of an earlier round would then turn on what it happened to draw, and
+    the sum be biased.
     """
-    raw = np.repeat(omega[:, None], n_cells, axis=1)
-    for row, stage in zip(raw, together, strict=True):
-        known = max(n_cells if r.n_cells is None else r.n_cells for r in stage)
-        row[known:] = 0.0
+    raw = np.zeros((len(together), n_cells))
+    for row, share, stage in zip(raw, omega, together, strict=True):
+        for one in stage:
+            row[one.first : one.n_cells] = share
     total = raw.sum(0)
     return raw / np.where(total > 0, total, 1.0)
 

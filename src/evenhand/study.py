@@ -47,6 +47,7 @@ from evenhand.errors import (
 from evenhand.estimates import Estimate
 from evenhand.estimators import estimate
 from evenhand.features import features, signal
+from evenhand.focus import FOCUSED, deciding, focused
 from evenhand.ledger import Ledger
 from evenhand.measures import Measure, parse
 from evenhand.models import Model
@@ -225,7 +226,8 @@ class Study:
         """Take in systems that arrive later; gives their names.
 
         Pairs that only they return get new numbers behind the old ones; rounds drawn before could
-        not draw these, so the new systems are estimated once a further round covers them.
+        not draw these, so the new systems are estimated once a further round covers them: any, or
+        one that tops up and draws nothing else.
 
         Raises
         ------
@@ -260,6 +262,7 @@ class Study:
         model: Model | None = None,
         method: str = "laplace",
         rejudge: bool = False,
+        top_up: bool = False,
         seed: int | None = None,
     ) -> Drawn:
         """Design the next round and draw it.
@@ -272,7 +275,8 @@ class Study:
             ``rank``, ``flat``, ``score``, a file of predicted grades (``qid docid value``), or a
             `Utility` of yours; ``learned`` fits a model to all judgments so far.
         kind, floor
-            See `evenhand.designs.design`.
+            See `evenhand.designs.design`. For the goals ``best`` and ``order``, an ``optimal``
+            round is for the pairs that the rounds judged so far leave undecided.
         sampler
             ``distinct``, ``slices`` or ``iid``.
         signals
@@ -285,6 +289,11 @@ class Study:
             Have all pairs of this round judged for it, by another assessor where they were judged
             before: right where assessors disagree. Without it a judgment is as good as the truth,
             and pairs that have one are not drawn again.
+        top_up
+            Draw only pairs that no earlier round could draw, since their systems joined later. What
+            earlier rounds say of the others stays as it is. Which pairs these are follows from when
+            systems arrived (`evenhand.stages.weights_by_cell`); whether to top up should, too. Such
+            a round is none of the plan's.
         seed
             Of the draw; chosen at random and recorded by default.
 
@@ -299,18 +308,34 @@ class Study:
         """
         earlier = self._rounds()
         name = round_files.named(len(earlier) + 1)
-        plan = self.settings.plan
-        if plan is not None and len(earlier) >= len(plan):
+        plan, joined = self.settings.plan, max((r.record.cells for r in earlier), default=0)
+        if top_up and not 0 < joined < len(self.pool):
+            raise StudyError(
+                "there is nothing to top up: "
+                + ("every pair could have been drawn before" if earlier else "no round was drawn"),
+                hint="add a system first, or draw a round of all pairs (without --top-up)",
+            )
+        if top_up and sampler == "distinct" and budget > len(self.pool) - joined:
+            raise StudyError(
+                f"cannot top up by {budget:,} distinct pairs: {len(self.pool) - joined:,} joined "
+                "since the last round",
+                hint=f"--budget {len(self.pool) - joined} judges all of them",
+            )
+        ordinary = [r for r in earlier if not r.record.first]
+        if plan is not None and not top_up and len(ordinary) >= len(plan):
             raise StudyError(
                 f"the plan of {self.folder} names {len(plan)} rounds, and all are drawn",
                 hint="a plan cannot be changed after the first judgment: start a new study",
             )
         given = self._read_signals(signals)
         ledger = self._ledger(earlier)
-        known = np.flatnonzero(np.isfinite(ledger.utility()) & (not rejudge))
+        first = joined if top_up else 0
+        cells = np.arange(len(self.pool))
+        known = np.flatnonzero(np.isfinite(ledger.utility()) & (cells >= first) & (not rejudge))
+        left_out = np.isin(cells, known) | (cells < first) if len(known) or first else None
         seed = secrets.randbits(32) if seed is None else seed
         made, posterior, notes = self._design(
-            ledger, known, utility, given, kind=kind, floor=floor, model=model, method=method
+            ledger, left_out, utility, given, kind=kind, floor=floor, model=model, method=method
         )
         key = jax.random.fold_in(jax.random.key(seed), len(earlier) + 1)
         sample = draw(key, made, budget, sampler=sampler)
@@ -336,6 +361,7 @@ class Study:
             systems=self.pool.systems,
             rejudge=rejudge,
             mark=ledger.mark,
+            first=first,
         )
         waits = np.isnan(ledger.utility()) | rejudge
         todo = sample.cells[waits[sample.cells]]
@@ -371,7 +397,7 @@ class Study:
     def _design(
         self,
         ledger: Ledger,
-        known: np.ndarray,
+        left_out: np.ndarray | None,
         utility: str | Path | Utility,
         signals: Mapping[str, np.ndarray],
         *,
@@ -381,27 +407,37 @@ class Study:
         method: str,
     ) -> tuple[Design, NumPyroPosterior | None, list[str]]:
         """The design of the next round, what it learned from, and what the user should know."""
-        left_out = np.isin(np.arange(len(self.pool)), known) if len(known) else None
         notes: list[str] = []
+        posterior = None
         if isinstance(utility, str) and utility == "learned":
             if len(ledger.labels):
                 prior = self.prior(ledger.files, extra=signals, model=model, method=method)
                 posterior = prior.fit([ledger.to_learn()])[0]
-                made, poor = steered(
-                    self.goal,
-                    posterior,
-                    known=left_out,
-                    kind=kind,
-                    floor=floor,
-                    doubts=diagnostics.doubts(posterior),
-                )
-                return made, posterior, poor
-            notes.append("nothing is judged yet: this round is designed from ranks")
-            utility = "rank"
-        if isinstance(utility, str | Path):
-            utility = utility_named(utility, self.pool, self.measure)
-        made = design(self.goal, utility, kind=kind, floor=floor, known=left_out)
-        return made, None, notes
+            else:
+                notes.append("nothing is judged yet: this round is designed from ranks")
+                utility = "rank"
+        asked = self.goal
+        if self.goal.kind in FOCUSED and kind == "optimal":
+            # With a model where the round has one anyway: who leads is then known better.
+            asked, told = self._focused("importance" if posterior is None else "auto", method)
+            notes.append(told)
+        if posterior is not None:
+            made, poor = steered(
+                asked,
+                posterior,
+                known=left_out,
+                kind=kind,
+                floor=floor,
+                doubts=diagnostics.doubts(posterior),
+            )
+            notes += poor
+        else:
+            if isinstance(utility, str | Path):
+                utility = utility_named(utility, self.pool, self.measure)
+            made = design(asked, utility, kind=kind, floor=floor, known=left_out)
+        if asked is not self.goal:
+            made = replace(made, name=f"{made.name}/{asked.kind}")
+        return made, posterior, notes
 
     def plan(
         self,
@@ -435,12 +471,12 @@ class Study:
         ledger = self._ledger(files)
         rounds = [r for r in ledger.rounds() if not np.isnan(r.utility).any()]
         rejudged = any(r.rejudged for r in rounds)
-        known = np.flatnonzero(np.isfinite(ledger.utility()) & (not rejudged))
+        known = np.isfinite(ledger.utility()) & (not rejudged)
         found = self.estimate(level=level, question="queries") if rounds else None
         learn = found is not None and found.estimator != "importance"
         made, posterior, _ = self._design(
             ledger,
-            known,
+            known if known.any() else None,
             "learned" if learn else "rank",
             {},
             kind="optimal",
@@ -473,6 +509,16 @@ class Study:
         return plan(
             told, half_width=half_width, power=power, effect=effect, winner=winner, level=level
         )
+
+    def _focused(self, estimator: str, method: str) -> tuple[targets.Goal, str]:
+        """The contrasts that the next round is designed for, and a sentence that says which."""
+        try:
+            found = self.estimate(estimator=estimator, method=method)
+        except MissingJudgments:
+            return self.goal, "no round is wholly judged yet: this round is for all pairs alike"
+        made = focused(self.goal, found)
+        shares = ", ".join(f"{name} ({share:.0%})" for name, share in deciding(made))
+        return made, f"designed for the pairs that still decide '{made.kind}', above all {shares}"
 
     def _read_signals(self, signals: Sequence[Any] | Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Each signal as a column over the pool."""
@@ -746,10 +792,17 @@ class Study:
         return identical + unanswered
 
     def _planned(self, rounds: Sequence[Round]) -> list[int] | None:
-        """Planned draws of each stage: rounds drawn before the first judgment are one stage."""
+        """Planned draws of each stage: rounds drawn before the first judgment are one stage.
+
+        A round that tops up counts with its own size, fixed like its design before it was judged;
+        it has no weight where an earlier round has any.
+        """
         if self.settings.plan is None:
             return None
-        planned = dict(zip(round_files.names(self.folder), self.settings.plan, strict=False))
+        files = self._rounds()
+        ordinary = [f.record.name for f in files if not f.record.first]
+        planned = dict(zip(ordinary, self.settings.plan, strict=False))
+        planned |= {f.record.name: f.record.budget for f in files if f.record.first}
         if any(r.name not in planned for r in rounds):
             raise StudyError(
                 f"the plan of {self.folder} names {len(self.settings.plan)} rounds, and more were "

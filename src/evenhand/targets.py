@@ -15,8 +15,13 @@ goal        contrasts                                  rows of C
 `pair`      one system against another                 e_x - e_y
 `baseline`  every other system against a baseline      e_j - e_baseline
 `rank`      each system against the mean of all        e_j - (1, ..., 1) / k
+`best`      the same; which of them is best            those of `rank`
+`order`     the same; in which order they come         those of `rank`
 `contrast`  your own                                   any
 ==========  =========================================  ============================
+
+`best` and `order` ask as `rank` does, and differ in what later rounds are designed for: the pairs
+that earlier rounds left undecided (`evenhand.focus`). What is reported never depends on judgments.
 
 Designs need only the norm of a_c, weighted by the importance h_i of each contrast:
 
@@ -34,7 +39,7 @@ so that the measure's own unit comes out and lists of different length stay comp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import jax
 import jax.numpy as jnp
@@ -52,10 +57,12 @@ __all__ = [
     "Target",
     "absolute",
     "baseline",
+    "best",
     "contrast",
     "contrasts",
     "goal",
     "norm",
+    "order",
     "pair",
     "pairs",
     "rank",
@@ -420,7 +427,17 @@ def pairs(target: Target) -> Goal:
     return contrast(target, matrix, names=names, kind="pairs")
 
 
-GOALS: tuple[str, ...] = ("absolute", "pair", "baseline", "rank")
+def best(target: Target) -> Goal:
+    """Which system is best: contrasts as of `rank`, later rounds where challengers are close."""
+    return replace(rank(target), kind="best")
+
+
+def order(target: Target) -> Goal:
+    """The order of all systems: contrasts as of `rank`, later rounds where pairs are close."""
+    return replace(rank(target), kind="order")
+
+
+GOALS: tuple[str, ...] = ("absolute", "pair", "baseline", "rank", "best", "order")
 
 
 def goal(target: Target, kind: str, *, system: str | None = None) -> Goal:
@@ -439,4 +456,5 @@ def goal(target: Target, kind: str, *, system: str | None = None) -> Goal:
         raise EvenhandError(f"the goal {kind!r} takes no baseline, got {system!r}")
     if system is not None:
         return baseline(target, system)
-    return {"absolute": absolute, "pair": pair, "rank": rank}[kind](target)
+    makers = {"absolute": absolute, "pair": pair, "rank": rank, "best": best, "order": order}
+    return makers[kind](target)

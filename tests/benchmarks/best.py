@@ -1,0 +1,126 @@
+"""Judgments needed to name the best system of TREC-8 with 95 % probability.
+
+    python tests/benchmarks/best.py [--windows 0,6,40] [--samples 2] [--replications 200]
+
+Systems are windows of five that are adjacent in their true order (0 begins with the best of all
+71), and samples of 20 of the 71; the same studies' keys serve all designs. For each design the
+budget grows by steps until nearly all studies name the truly best system; a probit curve in log n
+through the shares gives the budget for 95 %, and its standard error by the delta method.
+
+`rank 2` has two rounds as `best` has, the second not focused: what of the gain is due to rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+from scipy import optimize, special
+
+from evenhand import targets
+from evenhand.loops import focused_studies
+from evenhand.pools import pool
+from evenhand.simulation import plan_named
+from evenhand.steering import split
+from evenhand.trec import read_qrels, read_runs
+from evenhand.utilities import mean_utility
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "trec8-adhoc"
+MEASURE = "DCG(log='e')@100"
+#: Design of the first round, number of rounds, and goal of the later one.
+DESIGNS = {
+    "naive": ("naive", 1, "rank"),
+    "rank": ("rank", 1, "rank"),
+    "rank 2": ("rank", 2, "rank"),
+    "best 2": ("rank", 2, "best"),
+}
+
+
+def world(runs, qrels, systems):
+    """The target of some systems, and the true utility of each of their pairs."""
+    chosen = runs if systems is None else runs.select(systems)
+    cells = pool(chosen, depth=100, queries=qrels.queries.to_pylist())
+    target = targets.target(cells, MEASURE)
+    judged, known = mean_utility(cells.cells_of(qrels), qrels.grade, target.measure)
+    utility = np.zeros(len(cells))
+    utility[judged] = known
+    return target, utility
+
+
+def shares(target, utility, design, replications, seed, step):
+    """Budgets, and at each the number of studies that name the best system."""
+    first, rounds, kind = DESIGNS[design]
+    goal = replace(targets.rank(target), kind=kind)
+    plan = plan_named(first, goal, 0.1)
+    keys = jax.random.split(jax.random.key(seed), replications)
+    best, found, budget = target.values(utility).argmax(), [], 200
+    while budget < len(utility):
+        value = focused_studies(keys, goal, utility, split(budget, rounds), first=plan)[0]
+        found.append((budget, int((value.argmax(1) == best).sum())))
+        if found[-1][1] >= 0.975 * replications:
+            break
+        budget = round(budget * step)
+    return np.array(found, float).T
+
+
+def needed(budgets, named, replications, level=0.95):
+    """Log of the budget at which a probit curve reaches `level`, and its standard error."""
+    near = named > 0.5 * replications
+    if not near.any():
+        return np.inf, np.nan
+    x, y = np.log(budgets[near]), named[near]
+
+    def loss(curve):
+        at = special.log_ndtr(curve[0] + curve[1] * x)
+        beside = special.log_ndtr(-curve[0] - curve[1] * x)
+        return -(y * at + (replications - y) * beside).sum()
+
+    fit = optimize.minimize(loss, [-7.0, 1.2], method="BFGS")
+    a, b = fit.x
+    at = (special.ndtri(level) - a) / b
+    slope = np.array([-1.0, -at]) / b
+    return at, float(np.sqrt(slope @ fit.hess_inv @ slope))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--windows", default="0,6,40")
+    parser.add_argument("--samples", type=int, default=2)
+    parser.add_argument("--replications", type=int, default=200)
+    parser.add_argument("--step", type=float, default=1.6)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    runs = read_runs(DATA / "runs-top100")
+    qrels = read_qrels(DATA / "qrels.trec8.adhoc.gz")
+    names = (DATA / "judged-runs.txt").read_text().split()
+    runs = runs.select(names)
+    target, utility = world(runs, qrels, None)
+    ranked = [target.systems[j] for j in np.argsort(-target.values(utility))]
+    rng = np.random.default_rng(options.seed)
+    some = [(f"5 from {w}", ranked[w : w + 5]) for w in map(int, options.windows.split(","))]
+    for number in range(options.samples):
+        chosen = sorted(rng.choice(len(ranked), 20, replace=False))
+        some.append((f"20, sample {number}", [ranked[j] for j in chosen]))
+    print(f"{MEASURE}, {options.replications} studies; budget for 95 % (relative standard error)")
+    print("".join(f"{title:>19}" for title in ("systems", "lead", *DESIGNS, "rank / best")))
+    for title, systems in some:
+        target, utility = world(runs, qrels, systems)
+        first, second = np.sort(target.values(utility))[::-1][:2]
+        at = {}
+        for design in DESIGNS:
+            found = shares(
+                target, utility, design, options.replications, options.seed, options.step
+            )
+            at[design] = needed(*found, options.replications)
+        cells = [f"{np.exp(n):,.0f} ({error:.0%})" for n, error in at.values()]
+        factor = np.exp(at["rank"][0] - at["best 2"][0])
+        error = factor * np.hypot(at["rank"][1], at["best 2"][1])
+        row = (title, f"{first - second:.2f}", *cells, f"{factor:.2f} +- {error:.2f}")
+        print("".join(f"{cell:>19}" for cell in row), flush=True)
+
+
+if __name__ == "__main__":
+    main()
