@@ -321,6 +321,18 @@ def judge(study: str, files: tuple[str, ...], negative: str, revise: bool, form:
 @STUDY
 @LEVEL
 @QUESTION
+@click.option(
+    "--interval",
+    type=click.Choice(["cubic", "student", "normal"]),
+    default="cubic",
+    show_default=True,
+    help="Kind of interval; cubic holds where relevance is rare too.",
+)
+@click.option(
+    "--stop-when",
+    metavar="RULE",
+    help="half-width<W, decided or best: valid though you look after every round.",
+)
 @click.option("--bounds", is_flag=True, help="Give bounds for systems that no round covers wholly.")
 @click.option("--pairs", is_flag=True, help="Compare every pair, each alone and all together.")
 @click.option("--ranks", is_flag=True, help="Rank intervals, and the chance to be the best.")

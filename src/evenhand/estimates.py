@@ -116,6 +116,8 @@ class Estimate(Result):
     question
         ``queries``: intervals answer for this set of queries; ``population``: for queries like
         these.
+    stop
+        Whether a rule to stop is met (`evenhand.stopping`); None where none was asked.
     interval
         Kind of the intervals, one of `evenhand.intervals.INTERVALS`.
     evidence
@@ -166,6 +168,7 @@ class Estimate(Result):
     ess: float
     max_weight_share: float
     question: str = "queries"
+    stop: bool | None = None
     notes: tuple[str, ...] = ()
 
     def for_population(self) -> Estimate:
@@ -266,6 +269,7 @@ class Estimate(Result):
             "contrasts": rows(self._contrasts()),
             "diagnostics": {"ess": self.ess, "max_weight_share": self.max_weight_share},
             "estimator": self.estimator,
+            **({} if self.stop is None else {"stop": self.stop}),
             "notes": list(self.notes),
         }
 

@@ -48,6 +48,7 @@ from evenhand.estimates import Estimate
 from evenhand.estimators import estimate
 from evenhand.features import features, signal
 from evenhand.focus import FOCUSED, deciding, focused
+from evenhand.intervals import DEFAULT
 from evenhand.ledger import Ledger
 from evenhand.measures import Measure, parse
 from evenhand.models import Model
@@ -58,6 +59,7 @@ from evenhand.receipts import Drawn, Taken
 from evenhand.sampling import draw
 from evenhand.stages import Control, Round, planned_weights, stages, unplanned
 from evenhand.steering import learned_utility, steered
+from evenhand.stopping import check_rule, level_at, stopped
 from evenhand.store import JudgmentStore
 from evenhand.trec import Qrels, Runs, read_qrels, read_queries, read_runs
 from evenhand.utilities import Utility, rank_utility, utility_named
@@ -670,6 +672,8 @@ class Study:
         *,
         level: float = 0.95,
         question: str = "queries",
+        interval: str = DEFAULT,
+        stop_when: str | None = None,
         bounds: bool = False,
         combine: str = "planned",
         estimator: str = "auto",
@@ -684,6 +688,11 @@ class Study:
             Confidence level.
         question
             ``queries``: intervals for this set of queries; ``population``: for queries like these.
+        interval
+            One of `evenhand.intervals.INTERVALS`.
+        stop_when
+            A rule of `evenhand.stopping`: the intervals are then those of a look that may be the
+            last or not, and the answer says whether to stop.
         bounds
             Give bounds for systems that the rounds do not cover.
         combine
@@ -729,10 +738,14 @@ class Study:
         top = None
         if self.settings.grades is not None:
             top = float(self.measure.utility(np.asarray(self.settings.grades)).max())
+        if stop_when is not None:
+            check_rule(stop_when)
+            level = level_at(level, len(whole))
         found = estimate(
             self.goal,
             whole,
             level=level,
+            interval=interval,
             planned=self._planned(whole),
             combine=combine,
             controls=self._controls(whole, files, combine, estimator, model, method),
@@ -741,6 +754,8 @@ class Study:
         )
         if question == "population":
             found = found.for_population()
+        if stop_when is not None:
+            found = stopped(found, stop_when)
         notes = [f"left out, {text}" for text in waiting]
         return replace(found, notes=(*found.notes, *notes, *self.notes()))
 
