@@ -206,7 +206,7 @@ def test_the_version(run):
         ("draw new --budget 3 --design best", "'best' is not one of"),
         ("new s", "Missing argument 'RUN...'."),
         ("new s a.run b.run", "Missing option '-m' / '--measure'."),
-        ("new s a.run b.run -m P@3 --goal best", "'best' is not one of"),
+        ("new s a.run b.run -m P@3 --goal worst", "'worst' is not one of"),
         (
             "new s a.run b.run -m P@3 --grades 0,x",
             "expected numbers with commas between, got '0,x'",

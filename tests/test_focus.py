@@ -346,7 +346,7 @@ def test_learned_rounds_are_focused(world):
         rounds = learned_rounds(key, goal, lambda c: utility[c], prior, [60, 60])
         assert rounds[1].depends_on == ("round 1",)
         expected.append(rounds[1].sample.expected)
-    assert np.abs(expected[0] - expected[1]).max() > 0.05
+    assert np.abs(expected[0] - expected[1]).max() > 0.01
 
 
 def test_focused_studies_are_those_of_the_library(world):

@@ -178,7 +178,7 @@ def test_ranking_minimises_all_pairs(k):
         (lambda t: targets.baseline(t, "w"), "no system named 'w'"),
         (lambda t: goal(t, "baseline"), "needs a baseline"),
         (lambda t: goal(t, "rank", system="x"), "takes no baseline, got 'x'"),
-        (lambda t: goal(t, "best"), "unknown goal 'best'"),
+        (lambda t: goal(t, "worst"), "unknown goal 'worst'"),
         (lambda t: contrast(t, np.ones((1, 2))), r"got shape \(1, 2\)"),
         (lambda t: contrast(t, np.ones((0, 3))), r"got shape \(0, 3\)"),
         (lambda t: contrast(t, np.ones((1, 1, 3))), "got shape"),
