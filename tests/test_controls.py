@@ -339,8 +339,11 @@ def test_enumerated_cells_that_arrive_later_are_unbiased_cross_fitted(
 
 
 @pytest.mark.parametrize("crossed", [True, False])
-@pytest.mark.parametrize("again", [True, False], ids=["round after", "last"])
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize(
+    ("sampler", "again"),
+    # Draws with repeats have so many outcomes that one round after is left to the others.
+    [("distinct", True), ("distinct", False), ("slices", True), ("slices", False), ("iid", False)],
+)
 def test_enumerated_top_up_is_unbiased(tiny, make_goal, samples, sampler, again, crossed):
     # Two rounds, the second of which learns, know four of six cells; one of the other two is drawn
     # in a round that tops up, and perhaps one of all six in a last round that learns from all.
@@ -371,7 +374,7 @@ def test_enumerated_top_up_is_unbiased(tiny, make_goal, samples, sampler, again,
     check(goal, utility, outcomes)
 
 
-def test_trap_support_that_depends_on_judgments(tiny, make_goal, samples):
+def test_trap_support_that_depends_on_draws(tiny, make_goal, samples):
     # Topping up what the first round happened not to draw, and letting each cell count in the
     # round that drew it, says that what was drawn first is all there is.
     target, utility = tiny("ties")

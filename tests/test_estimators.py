@@ -385,7 +385,7 @@ def test_trap_changing_the_plan_after_seeing_data(tiny, plans):
 
     for n in (2, 9):
         np.testing.assert_allclose(
-            estimate(goal, rounds(n)).weights, np.array([1, np.sqrt(2)]) / (1 + np.sqrt(2))
+            estimate(goal, rounds(n)).weights, np.array([1, 2**1.5]) / (1 + 2**1.5)
         )
         planned = estimate(goal, rounds(n), planned=(2, 4)).weights
         np.testing.assert_allclose(planned, planned_weights(np.array([2, 4])))

@@ -11,6 +11,7 @@ import pytest
 import evenhand as eh
 from evenhand import pictures
 from evenhand.demo import make_collection
+from evenhand.plans import Plan
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +113,36 @@ def test_a_file_that_cannot_be_written_says_so(world, tmp_path):
     for name in ("a.none", "no folder/a.png"):
         with pytest.raises(eh.EvenhandError, match="cannot write the picture"):
             pictures.save(ax, tmp_path / name)
+
+
+def test_a_plan_shows_what_is_needed(tmp_path):
+    plan = Plan(
+        "half-width 0.5",
+        77,
+        0.95,
+        {"judgments": [19, 38, 77, 154], "half_width": [1.1, 0.8, 0.5, 0.3]},
+        0.1,
+    )
+    ax = pictures.plot_plan(plan)
+    curve, floor, needed = ax.lines
+    assert curve.get_xydata().tolist() == [[19, 1.1], [38, 0.8], [77, 0.5], [154, 0.3]]
+    assert floor.get_ydata()[0] == 0.1
+    assert needed.get_xdata()[0] == 77
+    assert ax.get_legend().get_texts()[-1].get_text() == "needed: 77"
+    assert pictures.save(ax, tmp_path / "plan.png").stat().st_size > 5000
+
+
+def test_ranks_are_shown_from_the_best_down(world, tmp_path):
+    standings = eh.ranking(world.answer)
+    ax = pictures.plot_standings(standings)
+    assert [t.get_text() for t in ax.get_yticklabels()] == list(standings.systems)
+    ends = {
+        segment[0, 1]: (segment[0, 0], segment[1, 0])
+        for segment in ax.collections[0].get_segments()
+    }
+    k = len(standings.systems)
+    for i in range(k):
+        want = (standings.first[i] - 0.3, standings.last[i] + 0.3)
+        assert ends[k - 1 - i] == pytest.approx(want)
+    assert len(ax.texts) == (standings.best >= 0.005).sum()
+    assert pictures.save(ax, tmp_path / "ranks.png").stat().st_size > 5000

@@ -370,18 +370,26 @@ def estimate(
     from evenhand.study import Study
 
     found = Study.open(study).estimate(level=level, question=question, bounds=bounds, **options)
+    standings = None
     if pairs and ranks:
         raise click.UsageError("--pairs and --ranks are two answers: ask for one at a time")
     if ranks:
         from evenhand.standings import ranking
 
-        _print(ranking(found), form)
+        standings = ranking(found)
+        _print(standings, form)
     else:
         _print(found.pairs if pairs else found, form)
     if plot is not None:
-        from evenhand.pictures import plot_comparisons, plot_estimate, save
+        from evenhand import pictures
 
-        save(plot_comparisons(found.pairs) if pairs else plot_estimate(found), plot)
+        if standings is not None:
+            ax = pictures.plot_standings(standings)
+        elif pairs:
+            ax = pictures.plot_comparisons(found.pairs)
+        else:
+            ax = pictures.plot_estimate(found)
+        pictures.save(ax, plot)
 
 
 @main.command()
@@ -394,12 +402,18 @@ def estimate(
 @click.option("--winner", type=float, metavar="P", help="Probability that the leader is the best.")
 @LEVEL
 @QUESTION
+@click.option("--plot", type=click.Path(dir_okay=False), help="Also draw width by judgments.")
 @FORMAT
-def plan(study: str, form: str, **options: Any) -> None:
+def plan(study: str, plot: str | None, form: str, **options: Any) -> None:
     """Tell how many judgments are still needed."""
     from evenhand.study import Study
 
-    _print(Study.open(study).plan(**options), form)
+    answer = Study.open(study).plan(**options)
+    _print(answer, form)
+    if plot is not None:
+        from evenhand.pictures import plot_plan, save
+
+        save(plot_plan(answer), plot)
 
 
 @main.command()

@@ -21,9 +21,11 @@ from evenhand.errors import EvenhandError
 if TYPE_CHECKING:
     from evenhand.estimates import Comparisons, Estimate
     from evenhand.evaluation import Evaluation
+    from evenhand.plans import Plan
     from evenhand.pools import Pool
     from evenhand.sampling import Sample
     from evenhand.simulation import Simulation
+    from evenhand.standings import Standings
 
 __all__ = [
     "figure",
@@ -31,7 +33,9 @@ __all__ = [
     "plot_draws",
     "plot_estimate",
     "plot_evaluation",
+    "plot_plan",
     "plot_simulation",
+    "plot_standings",
     "save",
 ]
 
@@ -250,5 +254,59 @@ def plot_simulation(
     ax.set_ylabel({"rmse": "RMSE", "tau": "Kendall tau"}.get(column, column))
     ax.set_title(f"{simulation.measure}, goal {simulation.goal}", loc="left", fontsize="medium")
     ax.legend(frameon=False, fontsize="small")
+    _plain(ax)
+    return ax
+
+
+def plot_plan(plan: Plan, *, ax: Axes | None = None) -> Axes:
+    """Half-width against the number of further judgments, and what is needed.
+
+    Parameters
+    ----------
+    plan
+        What to show.
+    ax
+        Axes to draw on.
+    """
+    ax = figure()[1][0] if ax is None else ax
+    judgments, width = plan.columns["judgments"], plan.columns["half_width"]
+    ax.plot(judgments, width, "o-", color=BLUE, markersize=4, label="expected half-width")
+    ax.axhline(plan.floor, color=GREY, linewidth=0.8, linestyle=":", label="all pairs judged")
+    if plan.needed is not None:
+        ax.axvline(plan.needed, color=ORANGE, linewidth=1.2, label=f"needed: {plan.needed:,}")
+    ax.set_xscale("log")
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("further judgments")
+    ax.set_ylabel(f"half-width of {plan.level:.0%} intervals")
+    ax.set_title(plan.question, fontsize=10)
+    ax.legend(frameon=False, fontsize=8)
+    _plain(ax)
+    return ax
+
+
+def plot_standings(standings: Standings, *, ax: Axes | None = None) -> Axes:
+    """Rank intervals, the best on top, and each system's chance to be the best.
+
+    Parameters
+    ----------
+    standings
+        What to show.
+    ax
+        Axes to draw on.
+    """
+    k = len(standings.systems)
+    ax = _axes(ax, k)
+    row = np.arange(k)[::-1]
+    ax.hlines(row, standings.first - 0.3, standings.last + 0.3, color=BLUE, linewidth=5, alpha=0.35)
+    ax.plot(np.arange(1, k + 1), row, "o", color=BLUE, markersize=4)
+    for at, last, chance in zip(row, standings.last, standings.best, strict=True):
+        if chance >= 0.005:
+            ax.annotate(f"{chance:.0%}", (last + 0.45, at), fontsize=8, va="center", color=ORANGE)
+    ax.set_yticks(row, labels=list(standings.systems))
+    ax.set_ylim(-0.7, k - 0.3)
+    ax.set_xlim(0.4, k + 1.4)
+    ax.set_xlabel(
+        f"rank: all intervals together at {standings.level:.0%}; chance to be the best in colour"
+    )
     _plain(ax)
     return ax
