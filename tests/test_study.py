@@ -1484,3 +1484,53 @@ def test_the_posterior_is_read_by_arviz_without_this_library(learning):
     )
     assert done.returncode == 0, done.stderr
     assert "60" in done.stdout
+
+
+# What is still needed
+
+
+def test_a_plan_before_and_after_a_first_round(make):
+    study = make()
+    blind = study.plan(half_width=0.5)
+    assert "nothing is judged yet" in blind.notes[0]
+    assert blind.needed is not None
+    study.draw(N, seed=1)
+    study.judge(QRELS)
+    seen = study.plan(half_width=0.9 * blind.floor + 10.0)
+    assert seen.needed == 1
+    assert "best" in seen.columns
+    found = study.estimate()
+    # Every remaining pair judged: what is left is the first round's share of the weights.
+    half = 1.959963984540054 * np.sqrt(np.diag(found.contrast_covariance)).mean()
+    assert seen.floor == pytest.approx(half / (1 + 2**1.5), rel=1e-6)
+    wide = study.plan(half_width=0.01, question="population")
+    assert wide.needed is None
+    assert any("choice of queries" in note for note in wide.notes)
+
+
+@pytest.mark.parametrize("goal", ["best", "order", "absolute"])
+def test_plans_for_every_goal(make, goal):
+    study = make(goal=goal, plan=[N, 2 * N])
+    study.draw(N, seed=1)
+    study.judge(QRELS)
+    answer = study.plan(half_width=1e3)
+    assert answer.needed == 1
+    assert np.isfinite(answer.columns["half_width"]).all()
+    omega = 1 / (1 + 2 * 2**0.5)
+    covariance = study.estimate().contrast_covariance
+    half = 1.959963984540054 * np.sqrt(np.diag(covariance)).mean()
+    assert answer.floor == pytest.approx(half * omega, rel=1e-6)
+
+
+def test_for_queries_like_these(make):
+    study = make()
+    study.draw(2 * N, seed=1)
+    study.judge(QRELS)
+    here, wide = study.estimate(), study.estimate(question="population")
+    assert wide.to_dict()["for"] == "population"
+    assert (wide.high - wide.low >= here.high - here.low).all()
+    assert (wide.value == here.value).all()
+    pairs = wide.pairs
+    assert (pairs.high - pairs.low >= here.pairs.high - here.pairs.low).all()
+    with pytest.raises(EvenhandError, match="unknown question 'all'"):
+        study.estimate(question="all")

@@ -407,6 +407,7 @@ class Study:
         floor: float,
         model: Model | None,
         method: str,
+        thorough: bool = True,
     ) -> tuple[Design, NumPyroPosterior | None, list[str]]:
         """The design of the next round, what it learned from, and what the user should know."""
         notes: list[str] = []
@@ -430,7 +431,7 @@ class Study:
                 known=left_out,
                 kind=kind,
                 floor=floor,
-                doubts=diagnostics.doubts(posterior),
+                doubts=diagnostics.doubts(posterior) if thorough else (),
             )
             notes += poor
         else:
@@ -485,6 +486,7 @@ class Study:
             floor=0.1,
             model=None,
             method="laplace",
+            thorough=False,
         )
         if posterior is not None:
             second = learned_utility(posterior, len(self.pool)).second_moment
@@ -501,7 +503,7 @@ class Study:
         else:
             sizes = unplanned(n_stages + 1).tolist()
         told = forecast(
-            made,
+            replace(made, goal=self.goal),  # whatever pairs it is focused on
             second,
             estimate=found,
             rounds=rounds,
