@@ -16,10 +16,11 @@ from evenhand.designs import design
 from evenhand.errors import EvenhandError
 from evenhand.estimators import Round, estimate
 from evenhand.evidence import Drawn, Evidence, Moments, scale, welch
-from evenhand.intervals import DEFAULT, INTERVALS, cubic
+from evenhand.intervals import INTERVALS, chosen, cubic
 from evenhand.precision import in_float64
 from evenhand.sampling import SAMPLERS, Sample, draw
 from evenhand.simulation import simulate
+from evenhand.stages import Control
 from evenhand.utilities import flat, rank_utility
 
 
@@ -298,9 +299,20 @@ def test_default_covers_where_relevance_is_rare(kind, line_target):
     goal = targets.goal(target, kind)
     options = {"budgets": [40], "samplers": ["distinct", "iid"], "replications": 2000}
     found = {i: simulate(goal, utility, interval=i, **options) for i in INTERVALS}
-    for row, other in zip(found[DEFAULT].rows, found["student"].rows, strict=True):
+    for row, other in zip(found["cubic"].rows, found["student"].rows, strict=True):
         assert row["coverage"] > 0.93
         assert row["pairs"] > 0.93
         assert other["coverage"] < 0.9
         assert row["width"] > other["width"]
-    np.testing.assert_array_equal(found[DEFAULT].rows[0]["mean"], found["normal"].rows[0]["mean"])
+    np.testing.assert_array_equal(found["cubic"].rows[0]["mean"], found["normal"].rows[0]["mean"])
+
+
+def test_which_interval_stands_for_auto():
+    def control(*gates):
+        return Control(np.zeros(2), crossed=(0,), gate=np.array(gates))
+
+    assert chosen("student", None) == "student"
+    assert chosen("auto", None) == chosen("auto", [None]) == "cubic"
+    assert chosen("auto", [control(0.9, 0.8)]) == "student"
+    assert chosen("auto", [control(0.9, 0.8), control(0.6, 0.2)]) == "cubic"
+    assert chosen("auto", [Control(np.zeros(2), past=(0,))]) == "cubic"

@@ -323,10 +323,10 @@ def judge(study: str, files: tuple[str, ...], negative: str, revise: bool, form:
 @QUESTION
 @click.option(
     "--interval",
-    type=click.Choice(["cubic", "student", "normal"]),
-    default="cubic",
+    type=click.Choice(["auto", "cubic", "student", "normal"]),
+    default="auto",
     show_default=True,
-    help="Kind of interval; cubic holds where relevance is rare too.",
+    help="Kind; auto is cubic, which holds where relevance is rare, unless a model holds.",
 )
 @click.option(
     "--stop-when",

@@ -166,7 +166,7 @@ def estimate(
         A control variate for each stage, equation (3), or None where there is none: of
         `evenhand.controls.cross_fit`.
     interval
-        One of `evenhand.intervals.INTERVALS`.
+        One of `evenhand.intervals.INTERVALS`, or ``auto``.
     bounds
         Give intervals, without an estimate, for systems that the rounds do not cover wholly: from
         nothing to `top_utility` for what could not be drawn.
@@ -186,6 +186,7 @@ def estimate(
         where utilities are unbounded.
     """
     intervals.check_level(level)
+    interval = intervals.chosen(interval, controls)
     kind = intervals.check_interval(interval)
     _check(goal, rounds)
     numbers = stages(rounds, combine)

@@ -3,10 +3,16 @@ r"""Intervals for contrasts, by name in `INTERVALS`; all answer for *this query 
 ==========  =====================================================================================
 name        when to take it
 ==========  =====================================================================================
-`cubic`     the default: holds where relevance is rare and n small, and is Student's where not
+`auto`      the default: `student` for cross-fitted estimates whose predictions hold, else `cubic`
+`cubic`     holds where relevance is rare and n small, and is Student's where not
 `student`   estimate +- t se: what most papers print; needs a few dozen relevant draws
 `normal`    estimate +- z se, the source paper's; needs more
 ==========  =====================================================================================
+
+Without a model only relevant draws say anything, and few of them leave much unseen. With one every
+draw has a residual, of either sign, and the sum is soon normal: ranking 20 systems of TREC-8 by 250
+judgments, Student's intervals cover 94 to 95 %, cubic ones 99 %. Predictions *hold* where the gates
+of `evenhand.controls` let more than half of them through, on average.
 
 Where bounds must hold for every n and any law of the utilities there is `evenhand.betting`, which
 is wider; for looks after every judgment nothing else will do.
@@ -35,7 +41,7 @@ nothing for many events: V grows, v does not. Ends are held to the range that th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -47,6 +53,7 @@ from scipy import special
 from evenhand.errors import EvenhandError
 from evenhand.evidence import Moments, welch
 from evenhand.precision import in_float64
+from evenhand.stages import Control
 
 __all__ = [
     "DEFAULT",
@@ -55,6 +62,7 @@ __all__ = [
     "bonferroni",
     "check_interval",
     "check_level",
+    "chosen",
     "cubic",
     "simultaneous",
     "student",
@@ -182,13 +190,22 @@ INTERVALS: dict[str, Interval] = {
 }
 
 #: What estimates and simulations take if nothing else is asked for.
-DEFAULT = "cubic"
+DEFAULT = "auto"
+
+
+def chosen(name: str, controls: Sequence[Control | None] | None) -> str:
+    """The interval that `auto` stands for with these control variates; any other name is itself."""
+    if name != "auto":
+        return name
+    gates = [np.mean(c.gate) for c in controls or () if c is not None and c.gate is not None]
+    return "student" if gates and min(gates) > 0.5 else "cubic"
 
 
 def check_interval(name: str) -> Interval:
     """The interval of this name, one of `INTERVALS`."""
     if name not in INTERVALS:
-        raise EvenhandError(f"unknown interval {name!r}", hint=f"known are {', '.join(INTERVALS)}")
+        known = ", ".join(("auto", *INTERVALS))
+        raise EvenhandError(f"unknown interval {name!r}", hint=f"known are {known}")
     return INTERVALS[name]
 
 

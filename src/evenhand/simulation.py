@@ -39,7 +39,7 @@ from evenhand.errors import EvenhandError
 from evenhand.evidence import Events, Moments, cumulants, events, pool_moments
 from evenhand.features import features, signal
 from evenhand.focus import FOCUSED
-from evenhand.intervals import DEFAULT, check_interval, check_level
+from evenhand.intervals import DEFAULT, check_interval, check_level, chosen
 from evenhand.loops import focused_studies, study_that_learns
 from evenhand.measures import Measure, parse
 from evenhand.pools import pool
@@ -247,7 +247,7 @@ def simulate(
         If a budget, design or sampler cannot be used.
     """
     check_level(level)
-    kind = check_interval(interval)
+    kind = check_interval(chosen(interval, None))
     if replications < 2:
         raise EvenhandError(f"a simulation needs at least 2 replications, got {replications}")
     samplers, learn = list(samplers), list(learn)

@@ -33,7 +33,7 @@ import numpy as np
 from evenhand import pictures, targets
 from evenhand.evidence import Moments, cumulants, events, pool_moments
 from evenhand.folds import Folds, folds_for
-from evenhand.intervals import DEFAULT, INTERVALS
+from evenhand.intervals import INTERVALS
 from evenhand.pools import Pool, pool
 from evenhand.sampling import SAMPLERS, expected_by_fold
 from evenhand.simulation import plan_named
@@ -239,13 +239,13 @@ def shown(rows: list[dict[str, Any]], count: int) -> None:
         print("\nppi_py is not installed: left out")
     print("\npoints where the default covers least, and where it is widest against the oracle")
     keys = ("pool", "goal", "design", "sampler", "n", "relevance", "prevalence")
-    ratio = column(f"{DEFAULT} width") / np.maximum(column("oracle width"), 1e-300)
+    ratio = column("cubic width") / np.maximum(column("oracle width"), 1e-300)
     fair = np.where((oracle >= 0.935) & (effective >= ENOUGH[1]), ratio, 0.0)
-    for i in (*np.argsort(column(f"{DEFAULT} coverage"))[:8], *np.argsort(-fair)[:8]):
+    for i in (*np.argsort(column("cubic coverage"))[:8], *np.argsort(-fair)[:8]):
         row = rows[i]
         print(
             " ".join(f"{row[k]}" for k in keys),
-            f": coverage {row[f'{DEFAULT} coverage']:.3f} (oracle {oracle[i]:.3f})",
+            f": coverage {row['cubic coverage']:.3f} (oracle {oracle[i]:.3f})",
             f"ratio {ratio[i]:.2f}, {effective[i]:.1f} events",
         )
 
@@ -254,7 +254,7 @@ def picture(rows: list[dict[str, Any]], path: str) -> Path:
     """Coverage, and width against the oracle's, by the events expected."""
     _, (left, right) = pictures.figure(2)
     effective = np.array([row["events"] for row in rows])
-    for i, name in enumerate(("student", "normal", DEFAULT)):
+    for i, name in enumerate(("student", "normal", "cubic")):
         style = {
             "linestyle": "none",
             "marker": pictures.MARKERS[i],
