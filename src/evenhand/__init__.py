@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from evenhand.estimators import judge as judge
     from evenhand.evaluation import Evaluation as Evaluation
     from evenhand.evaluation import evaluate as evaluate
-    from evenhand.features import features as feature_table  # noqa: F401
+    from evenhand.features import features as feature_table  # noqa: F401 - a public name of its own
     from evenhand.focus import focused as focused
     from evenhand.judgments import Labels as Labels
     from evenhand.loops import study_that_learns as study_that_learns
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from evenhand.measures import Gain as Gain
     from evenhand.measures import Measure as Measure
     from evenhand.measures import P as P
-    from evenhand.measures import parse as measure  # noqa: F401
+    from evenhand.measures import parse as measure  # noqa: F401 - a public name of its own
     from evenhand.pools import Pool as Pool
     from evenhand.pools import pool as pool
     from evenhand.prior import NumPyroPrior as NumPyroPrior

@@ -254,19 +254,22 @@ def plan(
         return float(special.ndtr((effect or 0.0) / sd - z).mean()) if sd.all() else 1.0
 
     leads = _leader(told)
-    aim: Callable[[int], bool]
     if half_width is not None:
-        question, aim = f"half-width {half_width:g}", lambda n: width(n) <= half_width
+        question = f"half-width {half_width:g}"
     elif power is not None:
         question = f"power {power:g} for a difference of {effect:g}"
-        aim = lambda n: detects(n) >= power  # noqa: E731 (one of three, side by side)
+    elif told.estimate is None:
+        raise EvenhandError("nothing is judged yet: there is no leader", hint="judge a first round")
     else:
-        if told.estimate is None:
-            raise EvenhandError(
-                "nothing is judged yet: there is no leader", hint="judge a first round"
-            )
         question = f"best with probability {winner:g}"
-        aim = lambda n: leads(n) >= (winner or 1.0)  # noqa: E731
+
+    def aim(n: int) -> bool:
+        if half_width is not None:
+            return width(n) <= half_width
+        if power is not None:
+            return detects(n) >= power
+        return leads(n) >= (winner or 1.0)
+
     needed = _least(aim, told.most)
     grid = np.unique(
         np.clip(
