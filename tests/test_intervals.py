@@ -30,9 +30,16 @@ def counts(difference, events, side):
     third = difference if side else 0 * one
     floor = 0.0 if side else -np.inf
     return Moments(
-        difference * one, events * one, third * one, events * one, one, side * one, one,
-        floor * one, np.inf * one,
-    )  # fmt: skip
+        difference * one,
+        events * one,
+        third * one,
+        events * one,
+        one,
+        side * one,
+        one,
+        floor * one,
+        np.inf * one,
+    )
 
 
 # Exact laws
@@ -86,9 +93,16 @@ def moments():
     rng = np.random.default_rng(0)
     y = rng.exponential(size=(40, 12)) ** 2 * np.where(np.arange(12) % 2, 1, rng.choice([-1, 1]))
     return Moments(
-        y.sum(0), (y**2).sum(0), (y**3).sum(0), (y**4).sum(0), rng.exponential(size=12),
-        np.arange(12) % 2 * 1.0, np.full(12, 39.0), np.full(12, -np.inf), np.full(12, np.inf),
-    )  # fmt: skip
+        y.sum(0),
+        (y**2).sum(0),
+        (y**3).sum(0),
+        (y**4).sum(0),
+        rng.exponential(size=12),
+        np.arange(12) % 2 * 1.0,
+        np.full(12, 39.0),
+        np.full(12, -np.inf),
+        np.full(12, np.inf),
+    )
 
 
 @pytest.mark.parametrize("name", INTERVALS)
@@ -270,9 +284,10 @@ def test_collapsed_strata_lie_between_the_truth_and_iid_where_order_tells(draws_
 
     @in_float64
     def found(sampler):
-        one = lambda z: SAMPLERS[sampler].covariance(  # noqa: E731
-            z[:, None], np.full(n, n * q[0]), np.zeros(n, np.int32), 1
-        )[0][0, 0]
+        def one(z):
+            z, expected, fold = z[:, None], np.full(n, n * q[0]), np.zeros(n, np.int32)
+            return SAMPLERS[sampler].covariance(z, expected, fold, 1)[0][0, 0]
+
         return law.probability @ np.asarray(jax.vmap(one)(terms))
 
     assert true - 1e-12 <= found("slices") <= found("iid") + 1e-12

@@ -146,8 +146,11 @@ def test_order_by_rank(put):
 def test_queries_need_not_be_in_order_or_together(put):
     text = "9 0 a 1 1 t\n10 0 b 1 3 t\n9 0 c 2 2 t\n10 0 a 1 2 t\n"
     assert [row[1:4] for row in rows(read_runs(put("a.run", text)))] == [
-        ("10", "b", 1), ("10", "a", 2), ("9", "c", 1), ("9", "a", 2),
-    ]  # fmt: skip
+        ("10", "b", 1),
+        ("10", "a", 2),
+        ("9", "c", 1),
+        ("9", "a", 2),
+    ]
 
 
 FRAME = pd.DataFrame(
@@ -246,9 +249,11 @@ def test_each_tag_of_a_file_is_a_system(put):
     runs = read_runs(path)
     assert runs.notes == (f"{path} holds 2 systems, by their tags: s, t.",)
     assert rows(runs) == [
-        ("s", "q", "c", 1, 2.0), ("s", "q", "a", 2, 1.0),
-        ("t", "q", "b", 1, 2.0), ("t", "q", "a", 2, 1.0),
-    ]  # fmt: skip
+        ("s", "q", "c", 1, 2.0),
+        ("s", "q", "a", 2, 1.0),
+        ("t", "q", "b", 1, 2.0),
+        ("t", "q", "a", 2, 1.0),
+    ]
     assert read_runs(path, put("t.txt", "q 0 a 1 1 t\n")).systems == ("s", "two.txt:t", "t.txt")
     assert "holds 2 systems" in fault(read_runs, {"x": path}).message
 
@@ -594,8 +599,11 @@ def test_conflicting_rows_are_two_assessors(put):
     qrels = read_qrels(put("q.txt", "q 0 a 2\nq 0 b 1\nq 0 a 0\nq 0 a 2\nr 0 a 0\n"))
     assert qrels.assessors == ("#1", "#2")
     assert grades(qrels) == [
-        ("q", "a", "#1", 2.0), ("q", "a", "#2", 0.0), ("q", "b", "#1", 1.0), ("r", "a", "#1", 0.0),
-    ]  # fmt: skip
+        ("q", "a", "#1", 2.0),
+        ("q", "a", "#2", 0.0),
+        ("q", "b", "#1", 1.0),
+        ("r", "a", "#1", 0.0),
+    ]
     assert qrels.notes == (
         "1 row was given twice and merged.",
         "1 pair has different grades of one assessor: told apart as several assessors.",

@@ -62,7 +62,7 @@ def save(ax: Axes, path: str | Path) -> Path:
     """
     path = Path(path)
     try:
-        ax.get_figure(root=True).savefig(path, dpi=150)  # type: ignore[union-attr]
+        ax.get_figure(root=True).savefig(path, dpi=150)  # type: ignore[union-attr] - never None here
     except (ValueError, OSError) as error:
         raise EvenhandError(
             f"cannot write the picture {path}: {error}", hint="try a name that ends in .png"
@@ -177,7 +177,7 @@ def plot_comparisons(comparisons: Comparisons, *, ax: Axes | None = None) -> Axe
     names = [comparisons.systems[j] for j in order]
     ax.set_xticks(np.arange(k), labels=names, rotation=90, fontsize="small")
     ax.set_yticks(np.arange(k), labels=names, fontsize="small")
-    bar = ax.get_figure(root=True).colorbar(image, ax=ax, shrink=0.8, extend="both")  # type: ignore[union-attr]
+    bar = ax.get_figure(root=True).colorbar(image, ax=ax, shrink=0.8, extend="both")  # type: ignore[union-attr] - never None here
     bar.set_label("row minus column, in standard errors", fontsize="small")
     ax.set_title(f"dot: decided at {comparisons.level:.0%}, all pairs together", fontsize="medium")
     return ax

@@ -94,7 +94,10 @@ def drawn(keys, expected, fold, sizes, *, sampler, n, folds):
     """The cells of many rounds, drawn as `evenhand.draw` does."""
     apart = Folds(fold, sizes) if folds > 1 else None
     order = jnp.argsort(fold, stable=True)
-    one = lambda key: SAMPLERS[sampler].draw(key, expected, n, order, apart)  # noqa: E731
+
+    def one(key: jax.Array) -> jax.Array:
+        return SAMPLERS[sampler].draw(key, expected, n, order, apart)
+
     return jax.lax.map(one, keys, batch_size=32)
 
 
@@ -207,7 +210,10 @@ def shown(rows: list[dict[str, Any]], count: int) -> None:
     """Print what the grid came to."""
     noise = np.sqrt(0.95 * 0.05 / count)
     print(f"\n{len(rows):,} points, {count:,} replications each (Monte Carlo error {noise:.4f})")
-    column = lambda name: np.array([row[name] for row in rows])  # noqa: E731
+
+    def column(name: str) -> np.ndarray:
+        return np.array([row[name] for row in rows])
+
     oracle, effective = column("oracle coverage"), column("events")
     heads = "".join(f"{f'ratio, {e:g}+ events':>20}" for e in ENOUGH)
     print(f"{'interval':<10}{'lowest':>9}{'contrast':>9}{'< .935':>9}{'mean':>8}{heads}")
