@@ -892,7 +892,7 @@ warnings.simplefilter("ignore")
 from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
-from evenhand import study
+from evenhand import proposals, study
 from evenhand.cli import main
 from evenhand.designs import Design
 from evenhand.sampling import Sample
@@ -907,7 +907,7 @@ def without_jax():
     def draw(key, made, n, *, sampler):
         cells = np.random.default_rng(key).permutation(np.flatnonzero(made.q))[:n]
         return Sample(sampler, cells.astype(np.int64), n * made.q)
-    study.design, study.draw = design, draw
+    proposals.design, study.draw = design, draw
     study.jax = types.SimpleNamespace(
         random=types.SimpleNamespace(key=lambda seed: seed, fold_in=lambda seed, n: (seed, n))
     )

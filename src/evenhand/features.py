@@ -29,9 +29,10 @@ rank learning methods*.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -40,10 +41,10 @@ from scipy.sparse import csr_array
 
 from evenhand.errors import EvenhandError
 from evenhand.pools import Pool
-from evenhand.trec import Qrels
+from evenhand.trec import Qrels, read_qrels
 from evenhand.utilities import rank_votes, scaled_scores
 
-__all__ = ["Array", "FeatureTable", "Features", "features", "signal"]
+__all__ = ["Array", "FeatureTable", "Features", "features", "read_signals", "signal"]
 
 #: Of NumPy where a user makes it, of JAX inside a model.
 Array = jax.Array | Any
@@ -222,3 +223,33 @@ def signal(pool: Pool, table: Qrels) -> np.ndarray:
     total = np.bincount(cells[inside], table.grade[inside], minlength=len(pool))
     count = np.bincount(cells[inside], minlength=len(pool))
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def read_signals(pool: Pool, tables: Sequence[Any] | Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Each of some tables as a column over the pool; see `signal`.
+
+    Parameters
+    ----------
+    pool
+        The pairs.
+    tables
+        Whatever `evenhand.trec.read_qrels` takes, by name; a file in a sequence is called by its
+        file name.
+
+    Raises
+    ------
+    EvenhandError
+        If two have the same name, or one cannot be read.
+    """
+    if not isinstance(tables, Mapping):
+        names = [
+            Path(t).name.removesuffix(".gz") if isinstance(t, str | Path) else f"signal {i}"
+            for i, t in enumerate(tables, 1)
+        ]
+        if len(set(names)) < len(names):
+            raise EvenhandError("two signals have the same name", hint="rename a file")
+        tables = dict(zip(names, tables, strict=True))
+    return {
+        name: signal(pool, table if isinstance(table, Qrels) else read_qrels(table))
+        for name, table in tables.items()
+    }

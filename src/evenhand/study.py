@@ -22,7 +22,7 @@ from __future__ import annotations
 import importlib.metadata
 import secrets
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -34,39 +34,28 @@ import pyarrow as pa
 
 from evenhand import archive, diagnostics, targets
 from evenhand import rounds as round_files
-from evenhand.controls import control, cross_fit
-from evenhand.designs import Design, design
-from evenhand.errors import (
-    EvenhandError,
-    FormatError,
-    MissingJudgments,
-    StudyError,
-    SupportError,
-    listed,
-)
+from evenhand.answers import answer
+from evenhand.errors import EvenhandError, StudyError
 from evenhand.estimates import Estimate
-from evenhand.estimators import estimate
-from evenhand.features import features, signal
-from evenhand.focus import FOCUSED, deciding, focused
+from evenhand.features import read_signals
 from evenhand.intervals import DEFAULT
 from evenhand.ledger import Ledger
 from evenhand.measures import Measure, parse
 from evenhand.models import Model
-from evenhand.plans import Plan, forecast, plan
+from evenhand.plans import Plan, plan
 from evenhand.pools import Pool, pool
-from evenhand.prior import NumPyroPosterior, NumPyroPrior
+from evenhand.prior import NumPyroPrior
+from evenhand.proposals import foresee, propose
 from evenhand.receipts import Drawn, Taken
 from evenhand.sampling import draw
-from evenhand.stages import Control, Round, planned_weights, stages, unplanned
-from evenhand.steering import learned_utility, steered
-from evenhand.stopping import check_rule, level_at, stopped
+from evenhand.snapshots import Snapshot
+from evenhand.stages import Round
 from evenhand.store import JudgmentStore
 from evenhand.trec import Qrels, Runs, read_qrels, read_queries, read_runs
-from evenhand.utilities import Utility, rank_utility, utility_named
+from evenhand.utilities import Utility
 
-__all__ = ["ESTIMATORS", "Study"]
+__all__ = ["Study"]
 
-ESTIMATORS = ("auto", "importance", "difference", "cross-fitted")
 _VERSIONS = ("evenhand", "jax", "numpy", "numpyro")
 
 
@@ -211,7 +200,7 @@ class Study:
 
     def rounds(self) -> list[Round]:
         """All rounds with what is judged of them so far."""
-        return self._ledger().rounds()
+        return self._snapshot().ledger.rounds()
 
     def _rounds(self) -> list[round_files.Stored]:
         return [
@@ -219,10 +208,11 @@ class Study:
             for name in round_files.names(self.folder)
         ]
 
-    def _ledger(self, files: Sequence[round_files.Stored] | None = None) -> Ledger:
-        """What was judged, by round."""
+    def _snapshot(self, files: Sequence[round_files.Stored] | None = None) -> Snapshot:
+        """The study as it is now."""
         files = self._rounds() if files is None else files
-        return Ledger.of(self.store.read(), self.pool, self.measure, files)
+        ledger = Ledger.of(self.store.read(), self.pool, self.measure, files)
+        return Snapshot(self.folder, self.settings, self.goal, ledger)
 
     def add(self, *runs: Any, order: str = "score") -> tuple[str, ...]:
         """Take in systems that arrive later; gives their names.
@@ -329,20 +319,28 @@ class Study:
                 f"the plan of {self.folder} names {len(plan)} rounds, and all are drawn",
                 hint="a plan cannot be changed after the first judgment: start a new study",
             )
-        given = self._read_signals(signals)
-        ledger = self._ledger(earlier)
+        given = read_signals(self.pool, signals)
+        at = self._snapshot(earlier)
         first = joined if top_up else 0
         cells = np.arange(len(self.pool))
-        known = np.flatnonzero(np.isfinite(ledger.utility()) & (cells >= first) & (not rejudge))
+        known = np.flatnonzero(np.isfinite(at.ledger.utility()) & (cells >= first) & (not rejudge))
         left_out = np.isin(cells, known) | (cells < first) if len(known) or first else None
         seed = secrets.randbits(32) if seed is None else seed
-        made, posterior, notes = self._design(
-            ledger, left_out, utility, given, kind=kind, floor=floor, model=model, method=method
+        proposal = propose(
+            at,
+            utility,
+            left_out=left_out,
+            signals=given,
+            kind=kind,
+            floor=floor,
+            model=model,
+            method=method,
         )
+        made, posterior, notes = proposal.design, proposal.posterior, proposal.notes
         key = jax.random.fold_in(jax.random.key(seed), len(earlier) + 1)
         sample = draw(key, made, budget, sampler=sampler)
         # Read last: a judgment that came in meanwhile counts as seen, which is the safe side.
-        ledger = self._ledger(earlier)
+        ledger = self._snapshot(earlier).ledger
         judged = ledger.judged()
         record = round_files.Record(
             name=name,
@@ -396,52 +394,6 @@ class Study:
             notes=tuple(notes),
         )
 
-    def _design(
-        self,
-        ledger: Ledger,
-        left_out: np.ndarray | None,
-        utility: str | Path | Utility,
-        signals: Mapping[str, np.ndarray],
-        *,
-        kind: str,
-        floor: float,
-        model: Model | None,
-        method: str,
-        thorough: bool = True,
-    ) -> tuple[Design, NumPyroPosterior | None, list[str]]:
-        """The design of the next round, what it learned from, and what the user should know."""
-        notes: list[str] = []
-        posterior = None
-        if isinstance(utility, str) and utility == "learned":
-            if len(ledger.labels):
-                prior = self.prior(ledger.files, extra=signals, model=model, method=method)
-                posterior = prior.fit([ledger.to_learn()])[0]
-            else:
-                notes.append("nothing is judged yet: this round is designed from ranks")
-                utility = "rank"
-        asked = self.goal
-        if self.goal.kind in FOCUSED and kind == "optimal":
-            # With a model where the round has one anyway: who leads is then known better.
-            asked, told = self._focused("importance" if posterior is None else "auto", method)
-            notes.append(told)
-        if posterior is not None:
-            made, poor = steered(
-                asked,
-                posterior,
-                known=left_out,
-                kind=kind,
-                floor=floor,
-                doubts=diagnostics.doubts(posterior) if thorough else (),
-            )
-            notes += poor
-        else:
-            if isinstance(utility, str | Path):
-                utility = utility_named(utility, self.pool, self.measure)
-            made = design(asked, utility, kind=kind, floor=floor, known=left_out)
-        if asked is not self.goal:
-            made = replace(made, name=f"{made.name}/{asked.kind}")
-        return made, posterior, notes
-
     def plan(
         self,
         *,
@@ -470,76 +422,16 @@ class Study:
         EvenhandError
             If not exactly one thing is wanted, or a number cannot be used.
         """
-        files = self._rounds()
-        ledger = self._ledger(files)
-        rounds = [r for r in ledger.rounds() if not np.isnan(r.utility).any()]
-        rejudged = any(r.rejudged for r in rounds)
-        known = np.isfinite(ledger.utility()) & (not rejudged)
-        found = self.estimate(level=level, question="queries") if rounds else None
-        learn = found is not None and found.estimator != "importance"
-        made, posterior, _ = self._design(
-            ledger,
-            known if known.any() else None,
-            "learned" if learn else "rank",
-            {},
-            kind="optimal",
-            floor=0.1,
-            model=None,
-            method="laplace",
-            thorough=False,
-        )
-        if posterior is not None:
-            second = learned_utility(posterior, len(self.pool)).second_moment
-        else:
-            top = self.measure.top_utility
-            if self.settings.grades is not None:
-                top = float(self.measure.utility(np.asarray(self.settings.grades)).max())
-            second = rank_utility(self.pool).second_moment * (top or 1.0) ** 2
-        n_stages = len(stages(rounds))
-        planned = self.settings.plan
-        sizes = list(self._planned(rounds) or []) if planned is not None and rounds else []
-        if planned is not None and len(planned) > len(files):
-            sizes = [*sizes, planned[len(files)]]
-        else:
-            sizes = unplanned(n_stages + 1).tolist()
-        told = forecast(
-            replace(made, goal=self.goal),  # whatever pairs it is focused on
-            second,
-            estimate=found,
-            rounds=rounds,
-            weights=planned_weights(np.asarray(sizes)),
-            population=question == "population",
-        )
+        at = self._snapshot()
+        found = answer(at, level=level) if at.whole()[0] else None
         return plan(
-            told, half_width=half_width, power=power, effect=effect, winner=winner, level=level
+            foresee(at, found, population=question == "population"),
+            half_width=half_width,
+            power=power,
+            effect=effect,
+            winner=winner,
+            level=level,
         )
-
-    def _focused(self, estimator: str, method: str) -> tuple[targets.Goal, str]:
-        """The contrasts that the next round is designed for, and a sentence that says which."""
-        try:
-            found = self.estimate(estimator=estimator, method=method)
-        except MissingJudgments:
-            return self.goal, "no round is wholly judged yet: this round is for all pairs alike"
-        made = focused(self.goal, found)
-        shares = ", ".join(f"{name} ({share:.0%})" for name, share in deciding(made))
-        return made, f"designed for the pairs that still decide '{made.kind}', above all {shares}"
-
-    def _read_signals(self, signals: Sequence[Any] | Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Each signal as a column over the pool."""
-        if isinstance(signals, Mapping):
-            tables = dict(signals)
-        else:
-            names = [
-                Path(s).name.removesuffix(".gz") if isinstance(s, str | Path) else f"signal {i}"
-                for i, s in enumerate(signals, 1)
-            ]
-            if len(set(names)) < len(names):
-                raise EvenhandError("two signals have the same name", hint="rename a file")
-            tables = dict(zip(names, signals, strict=True))
-        return {
-            name: signal(self.pool, table if isinstance(table, Qrels) else read_qrels(table))
-            for name, table in tables.items()
-        }
 
     def prior(
         self,
@@ -563,14 +455,9 @@ class Study:
         model, method
             A model of your own, and how it is fitted.
         """
-        signals: dict[str, np.ndarray] = {}
-        for stored in self._rounds() if rounds is None else rounds:
-            signals |= stored.signals
-        table = features(self.pool, signals | dict(extra or {}), systems=systems)
-        levels = None
-        if self.settings.grades is not None:
-            levels = np.unique(self.measure.utility(np.asarray(self.settings.grades)))
-        return NumPyroPrior(table, model=model, levels=levels, method=method)
+        return self._snapshot().prior(
+            rounds, extra=extra, systems=systems, model=model, method=method
+        )
 
     def judge(self, *sources: Any, negative: str = "unjudged", revise: bool = False) -> Taken:
         """Take in judgments: whatever `read_qrels` takes. All rows are stored, or none.
@@ -614,7 +501,9 @@ class Study:
                 "study drew",
                 hint="are they for another study?",
             )
-        self._check_grades(table, rows)
+        if self.settings.grades is not None:
+            table.check_grades(self.settings.grades, rows)
+        self.measure.utility(table.grade[rows])  # refuses what it can make no utility of
         intake = self.store.add(
             table.queries.take(pa.array(table.query[rows])).to_pylist(),
             table.documents.take(pa.array(table.document[rows])).to_pylist(),
@@ -625,7 +514,7 @@ class Study:
         )
         waits = {
             f.record.name: len(cells)
-            for f, cells in zip(drawn, self._ledger(drawn).missing(), strict=True)
+            for f, cells in zip(drawn, self._snapshot(drawn).ledger.missing(), strict=True)
         }
         notes = list(table.notes)
         if intake.known and any(f.record.rejudge and waits[f.record.name] for f in drawn):
@@ -644,30 +533,6 @@ class Study:
             missing=waits,
             notes=tuple(notes),
         )
-
-    def _check_grades(self, table: Qrels, rows: np.ndarray) -> None:
-        """Refuse grades that the scale lacks, or of which the measure cannot make a utility."""
-        grade = table.grade[rows]
-        allowed = self.settings.grades
-        if allowed is None:
-            self.measure.utility(grade)
-            return
-        bad = rows[~np.isin(grade, allowed)]
-        if len(bad):
-            faults = []
-            for row in bad[:3]:
-                # A line tells the place only where there is one source, and it has lines.
-                line = int(table.line[row]) if ", " not in table.source else 0
-                pair = (table.queries[table.query[row]], table.documents[table.document[row]])
-                faults.append(
-                    f"{table.source}{f':{line}' if line else ''}: grade {table.grade[row]:g} of "
-                    f"{pair[0].as_py()} {pair[1].as_py()} is not on the study's scale"
-                )
-            scale = ", ".join(f"{g:g}" for g in allowed)
-            raise FormatError.collect(
-                faults, hint=f"its grades are {scale}; nothing was stored", total=len(bad)
-            )
-        self.measure.utility(grade)
 
     def estimate(
         self,
@@ -710,125 +575,22 @@ class Study:
         MissingJudgments
             If no round is wholly judged.
         """
-        if estimator not in ESTIMATORS:
-            raise EvenhandError(
-                f"unknown estimator {estimator!r}", hint=f"known are {', '.join(ESTIMATORS)}"
-            )
-        if question not in ("queries", "population"):
-            raise EvenhandError(f"unknown question {question!r}", hint="'queries' or 'population'")
-        files = self._rounds()
-        rounds = self._ledger(files).rounds()
-        judged = [not np.isnan(r.utility).any() for r in rounds]
-        whole = [r for r, done in zip(rounds, judged, strict=True) if done]
-        files = [f for f, done in zip(files, judged, strict=True) if done]
-        waiting = []
-        for one in rounds:
-            missing = np.unique(one.sample.draws[np.isnan(one.utility)])
-            if len(missing):
-                waiting.append(
-                    f"{one.name}: {len(missing):,} of {len(one.sample.cells):,} pairs "
-                    "are not judged yet"
-                )
-        if not whole:
-            todo = self.folder / (rounds[0].name if rounds else "") / "to_judge.tsv"
-            raise MissingJudgments(
-                "\n".join(waiting) or "nothing has been drawn yet",
-                hint=f"evenhand judge {self.folder} {todo}"
-                if waiting
-                else f"evenhand draw {self.folder} --budget N",
-            )
-        top = None
-        if self.settings.grades is not None:
-            top = float(self.measure.utility(np.asarray(self.settings.grades)).max())
-        if stop_when is not None:
-            check_rule(stop_when)
-            level = level_at(level, len(whole))
-        found = estimate(
-            self.goal,
-            whole,
+        return answer(
+            self._snapshot(),
             level=level,
+            question=question,
             interval=interval,
-            planned=self._planned(whole),
-            combine=combine,
-            controls=self._controls(whole, files, combine, estimator, model, method),
+            stop_when=stop_when,
             bounds=bounds,
-            top_utility=top,
+            combine=combine,
+            estimator=estimator,
+            model=model,
+            method=method,
         )
-        if question == "population":
-            found = found.for_population()
-        if stop_when is not None:
-            found = stopped(found, stop_when)
-        notes = [f"left out, {text}" for text in waiting]
-        return replace(found, notes=(*found.notes, *notes, *self.notes()))
-
-    def _controls(
-        self,
-        rounds: Sequence[Round],
-        files: Sequence[round_files.Stored],
-        combine: str,
-        estimator: str,
-        model: Model | None,
-        method: str,
-    ) -> list[Control | None] | None:
-        """The control variate of each stage, from the signals and systems that there were by then.
-
-        What came later may have been made with the judgments that are to be corrected.
-        """
-        by_fold = any(r.sample.fold is not None for r in rounds)
-        if estimator == "importance" or (estimator == "auto" and not by_fold):
-            return None
-        if estimator == "cross-fitted" and not by_fold:
-            raise SupportError(
-                "no round was drawn by fold, so that nothing can be cross-fitted",
-                hint="rounds of at least 40 pairs are drawn by fold",
-            )
-        found: list[Control | None] = []
-        for stage in stages(rounds, combine):
-            systems = files[stage[-1]].record.systems or None
-            prior = self.prior(files[: stage[-1] + 1], systems=systems, model=model, method=method)
-            if estimator == "difference":
-                late = rounds[stage[0]].depends_on
-                found.append(control(prior, rounds, stage[0]) if late else None)
-            else:
-                found.append(cross_fit(prior, self.goal, rounds, stage))
-        return found
 
     def notes(self) -> list[str]:
         """A sentence for each group of identical systems, and for queries left unanswered."""
-        identical = [
-            f"{', '.join(names[:-1])} and {names[-1]} return the same rankings: "
-            "they differ by exactly 0, whatever is judged"
-            for group in self.target.identical()
-            if (names := [self.target.systems[j] for j in group])
-        ]
-        unanswered = [
-            f"{system} leaves {len(missed)} {'query' if len(missed) == 1 else 'queries'} "
-            f"unanswered and earns 0 there: {listed(missed)}"
-            for system, missed in self.pool.unanswered().items()
-        ]
-        return identical + unanswered
-
-    def _planned(self, rounds: Sequence[Round]) -> list[int] | None:
-        """Planned draws of each stage: rounds drawn before the first judgment are one stage.
-
-        A round that tops up counts with its own size, fixed like its design before it was judged;
-        it has no weight where an earlier round has any.
-        """
-        if self.settings.plan is None:
-            return None
-        files = self._rounds()
-        ordinary = [f.record.name for f in files if not f.record.first]
-        planned = dict(zip(ordinary, self.settings.plan, strict=False))
-        planned |= {f.record.name: f.record.budget for f in files if f.record.first}
-        if any(r.name not in planned for r in rounds):
-            raise StudyError(
-                f"the plan of {self.folder} names {len(self.settings.plan)} rounds, and more were "
-                "drawn",
-                hint="a plan cannot be changed after the first judgment: start a new study",
-            )
-        together = [planned[r.name] for r in rounds if not r.depends_on]
-        later = [planned[r.name] for r in rounds if r.depends_on]
-        return [sum(together), *later] if together else later
+        return self._snapshot().notes()
 
 
 def _now() -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from evenhand.errors import EvenhandError
+from evenhand.errors import EvenhandError, FormatError
 from evenhand.trec import text
 from evenhand.trec.ids import intern
 from evenhand.trec.reading import Part, read
@@ -79,6 +79,31 @@ class Qrels:
 
     def __len__(self) -> int:
         return len(self.grade)
+
+    def check_grades(self, allowed: Sequence[float], rows: np.ndarray) -> None:
+        """Refuse grades of some rows that a scale lacks.
+
+        Raises
+        ------
+        FormatError
+            With the place of the first few.
+        """
+        bad = rows[~np.isin(self.grade[rows], allowed)]
+        if not len(bad):
+            return
+        faults = []
+        for row in bad[:3]:
+            # A line tells the place only where there is one source, and it has lines.
+            line = int(self.line[row]) if ", " not in self.source else 0
+            query, document = self.queries[self.query[row]], self.documents[self.document[row]]
+            faults.append(
+                f"{self.source}{f':{line}' if line else ''}: grade {self.grade[row]:g} of "
+                f"{query.as_py()} {document.as_py()} is not on the study's scale"
+            )
+        scale = ", ".join(f"{grade:g}" for grade in allowed)
+        raise FormatError.collect(
+            faults, hint=f"its grades are {scale}; nothing was stored", total=len(bad)
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """Make a pandas data frame: query, document, assessor, grade."""

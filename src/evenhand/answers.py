@@ -1,0 +1,116 @@
+"""What a study says: estimates from all rounds that are wholly judged.
+
+Which estimator is used, and with which weights, follows from rules fixed in advance and from what
+the rounds recorded when they were drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from evenhand.controls import control, cross_fit
+from evenhand.errors import EvenhandError, MissingJudgments, SupportError
+from evenhand.estimates import Estimate
+from evenhand.estimators import estimate
+from evenhand.intervals import DEFAULT
+from evenhand.models import Model
+from evenhand.rounds import Stored
+from evenhand.snapshots import Snapshot
+from evenhand.stages import Control, Round, stages
+from evenhand.stopping import check_rule, level_at, stopped
+
+__all__ = ["ESTIMATORS", "answer"]
+
+ESTIMATORS = ("auto", "importance", "difference", "cross-fitted")
+
+
+def answer(
+    at: Snapshot,
+    *,
+    level: float = 0.95,
+    question: str = "queries",
+    interval: str = DEFAULT,
+    stop_when: str | None = None,
+    bounds: bool = False,
+    combine: str = "planned",
+    estimator: str = "auto",
+    model: Model | None = None,
+    method: str = "laplace",
+) -> Estimate:
+    """Estimate systems and contrasts; options as in `evenhand.study.Study.estimate`.
+
+    Raises
+    ------
+    MissingJudgments
+        If no round is wholly judged.
+    """
+    if estimator not in ESTIMATORS:
+        raise EvenhandError(
+            f"unknown estimator {estimator!r}", hint=f"known are {', '.join(ESTIMATORS)}"
+        )
+    if question not in ("queries", "population"):
+        raise EvenhandError(f"unknown question {question!r}", hint="'queries' or 'population'")
+    rounds, files = at.whole()
+    waiting = at.waiting()
+    if not rounds:
+        first = at.ledger.files[0].record.name if waiting else ""
+        raise MissingJudgments(
+            "\n".join(waiting) or "nothing has been drawn yet",
+            hint=f"evenhand judge {at.folder} {at.folder / first / 'to_judge.tsv'}"
+            if waiting
+            else f"evenhand draw {at.folder} --budget N",
+        )
+    if stop_when is not None:
+        check_rule(stop_when)
+        level = level_at(level, len(rounds))
+    found = estimate(
+        at.goal,
+        rounds,
+        level=level,
+        interval=interval,
+        planned=at.planned(rounds),
+        combine=combine,
+        controls=_controls(at, rounds, files, combine, estimator, model, method),
+        bounds=bounds,
+        top_utility=None if at.settings.grades is None else at.top_utility,
+    )
+    if question == "population":
+        found = found.for_population()
+    if stop_when is not None:
+        found = stopped(found, stop_when)
+    notes = [f"left out, {text}" for text in waiting]
+    return replace(found, notes=(*found.notes, *notes, *at.notes()))
+
+
+def _controls(
+    at: Snapshot,
+    rounds: Sequence[Round],
+    files: Sequence[Stored],
+    combine: str,
+    estimator: str,
+    model: Model | None,
+    method: str,
+) -> list[Control | None] | None:
+    """The control variate of each stage, from the signals and systems that there were by then.
+
+    What came later may have been made with the judgments that are to be corrected.
+    """
+    by_fold = any(r.sample.fold is not None for r in rounds)
+    if estimator == "importance" or (estimator == "auto" and not by_fold):
+        return None
+    if estimator == "cross-fitted" and not by_fold:
+        raise SupportError(
+            "no round was drawn by fold, so that nothing can be cross-fitted",
+            hint="rounds of at least 40 pairs are drawn by fold",
+        )
+    found: list[Control | None] = []
+    for stage in stages(rounds, combine):
+        systems = files[stage[-1]].record.systems or None
+        prior = at.prior(files[: stage[-1] + 1], systems=systems, model=model, method=method)
+        if estimator == "difference":
+            late = rounds[stage[0]].depends_on
+            found.append(control(prior, rounds, stage[0]) if late else None)
+        else:
+            found.append(cross_fit(prior, at.goal, rounds, stage))
+    return found

@@ -1,0 +1,157 @@
+"""The next round of a study: which pairs it is to draw, and what it would bring.
+
+A proposal may look at every judgment there is. That is legal, since the round that is drawn from it
+records which rounds it could have looked at (`evenhand.stages`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from evenhand import diagnostics
+from evenhand.answers import answer
+from evenhand.designs import Design, design
+from evenhand.errors import MissingJudgments
+from evenhand.estimates import Estimate
+from evenhand.focus import FOCUSED, deciding, focused
+from evenhand.models import Model
+from evenhand.plans import Forecast, forecast
+from evenhand.prior import NumPyroPosterior
+from evenhand.snapshots import Snapshot
+from evenhand.stages import planned_weights, stages, unplanned
+from evenhand.steering import learned_utility, steered
+from evenhand.targets import Goal
+from evenhand.utilities import Utility, rank_utility, utility_named
+
+__all__ = ["Proposal", "foresee", "propose"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Proposal:
+    """What the next round is to be drawn from.
+
+    Attributes
+    ----------
+    design
+        The probabilities.
+    posterior
+        What was learned for it; None where nothing was.
+    notes
+        What the user should know.
+    """
+
+    design: Design
+    posterior: NumPyroPosterior | None
+    notes: list[str]
+
+
+def propose(
+    at: Snapshot,
+    utility: str | Path | Utility = "rank",
+    *,
+    left_out: np.ndarray | None = None,
+    signals: Mapping[str, np.ndarray] | None = None,
+    kind: str = "optimal",
+    floor: float = 0.1,
+    model: Model | None = None,
+    method: str = "laplace",
+    thorough: bool = True,
+) -> Proposal:
+    """Design the next round.
+
+    Parameters
+    ----------
+    at
+        The study as it is.
+    utility, kind, floor, model, method
+        As in `evenhand.study.Study.draw`.
+    left_out
+        Cells that it is not to draw; bool, shape (cells,).
+    signals
+        Those given with this round.
+    thorough
+        Ask of a model also what takes longer (`evenhand.diagnostics.doubts`).
+    """
+    notes: list[str] = []
+    posterior = None
+    if isinstance(utility, str) and utility == "learned":
+        if len(at.ledger.labels):
+            prior = at.prior(extra=signals, model=model, method=method)
+            posterior = prior.fit([at.ledger.to_learn()])[0]
+        else:
+            notes.append("nothing is judged yet: this round is designed from ranks")
+            utility = "rank"
+    asked = at.goal
+    if at.goal.kind in FOCUSED and kind == "optimal":
+        # With a model where the round has one anyway: who leads is then known better.
+        asked, told = _focused(at, "importance" if posterior is None else "auto", method)
+        notes.append(told)
+    if posterior is not None:
+        doubts = diagnostics.doubts(posterior) if thorough else ()
+        made, poor = steered(
+            asked, posterior, known=left_out, kind=kind, floor=floor, doubts=doubts
+        )
+        notes += poor
+    else:
+        if isinstance(utility, str | Path):
+            utility = utility_named(utility, at.goal.target.pool, at.goal.target.measure)
+        made = design(asked, utility, kind=kind, floor=floor, known=left_out)
+    if asked is not at.goal:
+        made = replace(made, name=f"{made.name}/{asked.kind}")
+    return Proposal(made, posterior, notes)
+
+
+def _focused(at: Snapshot, estimator: str, method: str) -> tuple[Goal, str]:
+    """The contrasts that the next round is designed for, and a sentence that says which."""
+    try:
+        found = answer(at, estimator=estimator, method=method)
+    except MissingJudgments:
+        return at.goal, "no round is wholly judged yet: this round is for all pairs alike"
+    made = focused(at.goal, found)
+    shares = ", ".join(f"{name} ({share:.0%})" for name, share in deciding(made))
+    return made, f"designed for the pairs that still decide '{made.kind}', above all {shares}"
+
+
+def foresee(at: Snapshot, found: Estimate | None, *, population: bool = False) -> Forecast:
+    """What one further round would bring.
+
+    Parameters
+    ----------
+    at
+        The study as it is.
+    found
+        What the rounds that are wholly judged say; None where there are none.
+    population
+        Add the between-query variance.
+    """
+    rounds, _ = at.whole()
+    known = np.isfinite(at.ledger.utility()) & (not any(r.rejudged for r in rounds))
+    learn = found is not None and found.estimator != "importance"
+    proposal = propose(
+        at,
+        "learned" if learn else "rank",
+        left_out=known if known.any() else None,
+        thorough=False,
+    )
+    pool = at.goal.target.pool
+    if proposal.posterior is not None:
+        second = learned_utility(proposal.posterior, len(pool)).second_moment
+    else:
+        second = rank_utility(pool).second_moment * (at.top_utility or 1.0) ** 2
+    plan, n_drawn = at.settings.plan, len(at.ledger.files)
+    if plan is not None and n_drawn < len(plan):
+        sizes = [*((at.planned(rounds) or []) if rounds else []), plan[n_drawn]]
+    else:
+        sizes = unplanned(len(stages(rounds)) + 1).tolist()
+    return forecast(
+        replace(proposal.design, goal=at.goal),  # whatever pairs it is focused on
+        second,
+        estimate=found,
+        rounds=rounds,
+        weights=planned_weights(np.asarray(sizes)),
+        population=population,
+    )
