@@ -17,6 +17,7 @@ RUNS = {
 # Cells: q1 a, q1 b, q1 c, q2 a, q2 b; ties in rank go to the larger id.
 RANK_X = np.array([1, 2, 3, 1, np.inf])
 RANK_Y = np.array([2, 1, np.inf, 2, 1])
+SINGLE = 2.0**-23  # relative rounding of float32
 
 
 @pytest.fixture
@@ -70,8 +71,8 @@ def test_votes_know_the_depth():
         column(deep, "votes"), standardised(by_hand(10)["votes"]), rtol=2e-6, atol=2e-7
     )
     rows = deep.rows(np.arange(5))
-    np.testing.assert_allclose(rows.votes[:, 0], votes(RANK_X, 10), rtol=1e-15)
-    np.testing.assert_allclose(rows.votes[:, 1], votes(RANK_Y, 10), rtol=1e-15)
+    np.testing.assert_allclose(rows.votes[:, 0], votes(RANK_X, 10), rtol=SINGLE)
+    np.testing.assert_allclose(rows.votes[:, 1], votes(RANK_Y, 10), rtol=SINGLE)
 
 
 def test_every_column_is_standardised():
@@ -142,9 +143,9 @@ def test_rows_are_filled_up(cells):
     wanted = np.array([4, 0, 0, 2])
     rows, filled = table.rows(wanted), table.rows(wanted, 7)
     assert rows.n_queries == filled.n_queries == 2
-    np.testing.assert_array_equal(rows.values, table.values[wanted].astype(np.float64))
-    np.testing.assert_allclose(rows.votes[:, 0], votes(RANK_X, 3)[wanted], rtol=1e-15)
-    np.testing.assert_allclose(rows.votes[:, 1], votes(RANK_Y, 3)[wanted], rtol=1e-15)
+    np.testing.assert_array_equal(rows.values, table.values[wanted])
+    np.testing.assert_allclose(rows.votes[:, 0], votes(RANK_X, 3)[wanted], rtol=SINGLE)
+    np.testing.assert_allclose(rows.votes[:, 1], votes(RANK_Y, 3)[wanted], rtol=SINGLE)
     np.testing.assert_array_equal(rows.query, [1, 0, 0, 0])
     for name in ("values", "votes", "query"):
         short, long = getattr(rows, name), getattr(filled, name)
@@ -152,7 +153,7 @@ def test_rows_are_filled_up(cells):
         assert len(long) == 7
         np.testing.assert_array_equal(long[:4], short)
         np.testing.assert_array_equal(long[4:], 0)
-    assert rows.values.dtype == rows.votes.dtype == np.float64
+    assert rows.values.dtype == rows.votes.dtype == np.float32
     taken = rows.take(np.array([3, 1]))
     np.testing.assert_array_equal(taken.values, rows.values[[3, 1]])
     np.testing.assert_array_equal(taken.query, [0, 0])

@@ -224,15 +224,15 @@ def test_too_few_steps_are_told():
 
 
 def predicted(draws):
-    mean, second = inference.moments(
+    mean, variance = inference.moments(
         data(binary)[0], jnp.asarray(draws), jnp.asarray(LEVELS[binary]), model=binary
     )
-    return np.asarray(mean), np.asarray(second)
+    return np.asarray(mean), np.asarray(variance)
 
 
 def test_moments_average_over_draws():
     features, draws = data(binary)[0], fitted(binary).draws[0]
-    mean, second = predicted(draws)
+    mean, variance = predicted(draws)
     _, unravel = inference.parameters(binary, *data(binary), jnp.asarray(LEVELS[binary]))
     total = np.zeros(N)
     for draw in draws:
@@ -245,7 +245,7 @@ def test_moments_average_over_draws():
         )
         total += 1 / (1 + np.exp(-eta))
     np.testing.assert_allclose(mean, total / len(draws), rtol=1e-10)
-    np.testing.assert_allclose(second, mean, rtol=1e-10)  # of 0 and 1
+    np.testing.assert_allclose(variance, mean * (1 - mean), rtol=1e-10)  # of 0 and 1
 
 
 def test_svi_comes_near_laplace():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -312,6 +313,18 @@ def test_chunks_do_not_matter(monkeypatch):
     np.testing.assert_allclose(parts.second_moment, whole.second_moment, rtol=1e-12)
     np.testing.assert_allclose(learned().predict(some).mean, whole.mean[some], rtol=1e-12)
     assert learned().predict(np.zeros(0, np.int64)).mean.shape == (0,)
+
+
+def test_millions_in_single_precision(monkeypatch):
+    posterior = learned()
+    half = replace(posterior, fitted=posterior.fitted._replace(draws=posterior.fitted.draws[::2]))
+    wanted = everywhere(half)
+    monkeypatch.setattr(prior, "MANY", 64)
+    found = everywhere(posterior)
+    assert found.mean.dtype == found.second_moment.dtype == np.float64
+    np.testing.assert_allclose(found.mean, wanted.mean, rtol=1e-5)
+    spread, exact = (m.second_moment - m.mean**2 for m in (found, wanted))
+    np.testing.assert_allclose(spread, exact, rtol=1e-5)
 
 
 def test_blocks_do_not_matter(monkeypatch):

@@ -113,7 +113,7 @@ class FeatureTable:
         shape = (len(cells) + more, len(self.pool.systems))
         votes = csr_array((by_rank[rank], self.pool.system[entry], start), shape=shape).toarray()
         return Features(
-            np.concatenate([self.values[cells], np.zeros((more, self.values.shape[1]))], axis=0),
+            np.pad(self.values[cells], ((0, more), (0, 0))),
             votes if len(self.seen) == shape[1] else votes[:, self.seen],
             np.pad(self.pool.query[cells], (0, more)),
             len(self.pool.queries),
@@ -130,8 +130,9 @@ class FeatureTable:
 
 @lru_cache(maxsize=8)
 def _votes_by_rank(depth: int) -> np.ndarray:
-    """Votes of the ranks from 0, which has none."""
-    return np.concatenate([[0.0], rank_votes(np.arange(1.0, depth + 1.0), depth)])
+    """Votes of the ranks from 0, which has none; float32, like the other features."""
+    votes = rank_votes(np.arange(1.0, depth + 1.0), depth)
+    return np.concatenate([[0.0], votes]).astype(np.float32)
 
 
 def features(
