@@ -27,10 +27,10 @@ from evenhand.prior import NumPyroPosterior, NumPyroPrior, Prior
 from evenhand.sampling import SAMPLERS, draw
 from evenhand.stages import Round, planned_weights
 from evenhand.steering import known_utilities, split, steered
-from evenhand.targets import Goal, contrasts, norm
+from evenhand.targets import Goal, Target, contrasts, norm
 from evenhand.utilities import rank_utility
 
-__all__ = ["focused_studies", "learned_rounds", "study_that_learns"]
+__all__ = ["earned", "focused_studies", "learned_rounds", "study_that_learns"]
 
 #: Judges cells: their utilities, as an assessor would say them.
 Judge = Callable[[np.ndarray], np.ndarray]
@@ -114,6 +114,30 @@ def study_that_learns(
     return estimate(goal, drawn, level=level, planned=sizes, controls=controls, interval=interval)
 
 
+def earned(target: Target, utility: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What each cell adds to the value of each system, small enough to gather from.
+
+    Parameters
+    ----------
+    target
+        The systems' weights.
+    utility
+        True utility of every cell, shape (cells,).
+
+    Returns
+    -------
+    slot, earned
+        w_c u_c of the cells whose utility is not 0 and a last row of zeros, shape (rows, systems);
+        `slot`, shape (cells,), leads from a cell to its row.
+    """
+    useful = np.flatnonzero(utility)
+    slot = np.full(len(utility), len(useful))
+    slot[useful] = np.arange(len(useful))
+    rows = np.zeros((len(useful) + 1, len(target.systems)))
+    rows[:-1] = target.weights(useful) * utility[useful, None]
+    return slot, rows
+
+
 @in_float64
 def focused_studies(
     keys: jax.Array,
@@ -155,18 +179,12 @@ def focused_studies(
         Shapes (studies, systems), (studies, systems, systems) and (studies,).
     """
     pool, k = goal.target.pool, len(goal.target.systems)
-    useful = np.flatnonzero(utility)
-    slot = np.full(len(pool), len(useful))
-    slot[useful] = np.arange(len(useful))
-    earned = np.zeros((len(useful) + 1, k))
-    earned[:-1] = goal.target.weights(useful) * utility[useful, None]
     held = (
         first.q,
         goal.target.weights(np.arange(len(pool))),
         rank_utility(pool).second_moment,
         goal.target.mean_weight(),
-        slot,
-        earned,
+        *earned(goal.target, utility),
     )
     kind = goal.kind if goal.kind in FOCUSED else None
     # Bounded memory: weights of all pairs are dense for a moment, once a study.

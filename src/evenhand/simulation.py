@@ -1,11 +1,8 @@
 r"""Replicated studies against complete judgments: what a design would have been worth.
 
-With the utility of every cell known, a study is drawn, "judged" and estimated thousands of times,
-and the estimates are held against the truth. One compiled call runs a batch of replications under
-``vmap``; only cells with a utility above 0 contribute to an estimate, so a batch gathers from a
-table of these alone.
-
-For each budget, design and sampler:
+With the utility of every cell known, a study is drawn, "judged" and estimated thousands of times
+(`evenhand.replicates`), and the estimates are held against the truth. For each budget, design and
+sampler:
 
 - ``rmse``: root of the mean squared error of all pairwise differences (of the system's value, where
   there is one), over systems and replications, with its Monte Carlo standard error;
@@ -16,9 +13,9 @@ For each budget, design and sampler:
 - ``coverage``, ``width``: of the interval for each contrast of the goal, averaged over contrasts;
 - ``pairs``: coverage of the intervals for all pairs of systems, averaged over pairs.
 
-Studies that learn (`evenhand.loops`) are replicated one after the other, since each fits models on
-the way; their rows say in how many rounds. For the goals `best` and `order` there are also studies
-whose later rounds are focused on what is undecided (`evenhand.focus`), in rows of the goal's name.
+Rows of studies that learn (`evenhand.loops`) say in how many rounds. For the goals `best` and
+`order` there are also studies whose later rounds are focused on what is undecided
+(`evenhand.focus`), in rows of the goal's name.
 """
 
 from __future__ import annotations
@@ -26,27 +23,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from scipy import special
 
 from evenhand import targets, utilities
 from evenhand.designs import Design, design
 from evenhand.errors import EvenhandError
-from evenhand.evidence import Events, Moments, cumulants, events, pool_moments
 from evenhand.features import features, signal
 from evenhand.focus import FOCUSED
 from evenhand.intervals import DEFAULT, check_interval, check_level, chosen
-from evenhand.loops import focused_studies, study_that_learns
 from evenhand.measures import Measure, parse
 from evenhand.pools import pool
 from evenhand.precision import in_float64
 from evenhand.prior import NumPyroPrior, Prior
-from evenhand.sampling import SAMPLERS, slice_order
-from evenhand.steering import split
+from evenhand.replicates import (
+    Replications,
+    Studies,
+    replicate_design,
+    replicate_focused,
+    replicate_learned,
+)
+from evenhand.sampling import SAMPLERS
 from evenhand.tables import Result, Table
 from evenhand.targets import Goal
 from evenhand.trec import Qrels, Runs
@@ -148,49 +146,6 @@ class Simulation(Result):
         }
 
 
-class _Replicates(NamedTuple):
-    """Studies of one setting: sums over draws, shapes (studies, ...)."""
-
-    value: Any
-    variance: Any
-    third: Any
-    fourth: Any
-    degrees: Any
-    relevant: Any
-    squares: Any
-    fourths: Any
-    most: Any
-
-
-@partial(jax.jit, static_argnames=("sampler", "n"))
-def _replicate(keys, expected, order, slot, table, utility, matrix, first, second, *, sampler, n):
-    """Estimates, the moments of contrasts and pairs, and what was judged: one study a key.
-
-    `table` holds w_c u_c of the cells with a utility other than 0 and a last row of zeros,
-    `utility` their u_c; `slot` leads from a cell to its row. `first` and `second` are the systems
-    of each pair.
-    """
-    law, together = SAMPLERS[sampler], jnp.zeros(n, jnp.int32)
-
-    def study(key):
-        cells = law.draw(key, expected, n, order, None)
-        at, row = expected[cells], slot[cells]
-        z = table[row] / at[:, None]
-        asked = [targets.contrasts(z, matrix), z[:, first] - z[:, second]]
-        found = cumulants(jnp.concatenate(asked, axis=1), at, together, sampler=sampler, folds=1)
-        said = jnp.abs(utility[row])
-        return _Replicates(
-            z.sum(0),
-            *found,
-            (said > 0).sum(),
-            (said**2).sum(),
-            (said**4).sum(),
-            said.max(initial=0.0),
-        )
-
-    return jax.vmap(study)(keys)
-
-
 @in_float64
 def simulate(
     goal: Goal,
@@ -247,15 +202,13 @@ def simulate(
         If a budget, design or sampler cannot be used.
     """
     check_level(level)
-    kind = check_interval(chosen(interval, None))
+    check_interval(chosen(interval, None))
     if replications < 2:
         raise EvenhandError(f"a simulation needs at least 2 replications, got {replications}")
     samplers, learn = list(samplers), list(learn)
     focus = list(focus) if goal.kind in FOCUSED else []
     if any(rounds < 1 for rounds in learn + focus):
         raise EvenhandError(f"a study has at least one round, got {min(learn + focus)}")
-    if learn and prior is None:
-        prior = NumPyroPrior(features(goal.target.pool))
     for name in samplers:
         if name not in SAMPLERS:
             raise EvenhandError(
@@ -272,82 +225,41 @@ def simulate(
                     f"the budget must lie between 1 and the {support:,} pairs that design "
                     f"{name!r} can draw, got {budget:,}"
                 )
-    useful = np.flatnonzero(utility)
-    slot = np.full(len(goal.target.pool), len(useful))
-    slot[useful] = np.arange(len(useful))
-    table = np.vstack(
-        [goal.target.weights(useful) * utility[useful, None], np.zeros(len(goal.target.systems))]
-    )
-    truth = goal.target.values(utility)
-    order = slice_order(goal) if "slices" in samplers else np.zeros(0, np.int64)
-    truths = np.append(utility[useful], 0.0)
-    first, second = _pairs(len(truth))
-    held = [jnp.asarray(x) for x in (order, slot, table, truths, goal.matrix, first, second)]
-    likely = utilities.rank_utility(goal.target.pool).second_moment
-    settings = len(plans) * len(samplers) + len(focus) + len(learn)
-    total = replications * len(budgets) * settings
 
     def told(done: int) -> None:
         if progress is not None:
-            progress(done, total)
+            progress(done, replications * len(budgets) * len(settings))
 
-    rows = []
-    for budget in budgets:
-        for name, plan in plans:
-            for sampler in samplers:
-                expected = SAMPLERS[sampler].expected(jnp.asarray(plan.q), budget)
-                found = _run(
-                    goal,
-                    truth,
-                    np.asarray(expected),
-                    likely,
-                    held,
-                    sampler,
-                    budget,
-                    replications,
-                    seed,
-                    lambda moments: kind.limits(moments, level),
-                    told,
-                )
-                rows.append({"budget": budget, "design": name, "sampler": sampler, "rounds": 1})
-                rows[-1] |= _summary(truth, found)
-        for n_rounds in focus:
-            first = plan_named("rank", goal, floor)
-            found = _focused(
-                goal,
-                truth,
-                utility,
-                first,
-                split(budget, n_rounds),
-                replications,
-                seed,
-                level,
-                told,
-            )
-            rows.append({"budget": budget, "design": goal.kind, "sampler": "distinct"})
-            rows[-1] |= {"rounds": n_rounds} | _summary(truth, found)
-        for n_rounds in learn:
-            found = _learned(
-                goal,
-                truth,
-                utility,
-                prior,
-                budget,
-                n_rounds,
-                floor,
-                replications,
-                seed,
-                level,
-                interval,
-                told,
-            )
-            rows.append({"budget": budget, "design": "learned", "sampler": "distinct"})
-            rows[-1] |= {"rounds": n_rounds} | _summary(truth, found)
+    given = Replications(goal, utility, replications, seed, level, interval, told)
+    settings: list[tuple[dict[str, Any], Callable[[int], Studies]]] = [
+        (
+            {"design": name, "sampler": sampler, "rounds": 1},
+            partial(replicate_design, given, plan, sampler),
+        )
+        for name, plan in plans
+        for sampler in samplers
+    ]
+    if focus:
+        first = plan_named("rank", goal, floor)
+        for n in focus:
+            setting = {"design": goal.kind, "sampler": "distinct", "rounds": n}
+            settings.append((setting, partial(replicate_focused, given, first, n)))
+    if learn:
+        first = plan_named("rank", goal, floor)
+        learner = NumPyroPrior(features(goal.target.pool)) if prior is None else prior
+        for n in learn:
+            setting = {"design": "learned", "sampler": "distinct", "rounds": n}
+            settings.append((setting, partial(replicate_learned, given, first, learner, n)))
+    rows = [
+        {"budget": budget} | setting | _summary(given.truth, replicate(budget))
+        for budget in budgets
+        for setting, replicate in settings
+    ]
     return Simulation(
         measure=str(goal.target.measure),
         goal=goal.kind,
         systems=goal.target.systems,
-        truth=truth,
+        truth=given.truth,
         rows=tuple(rows),
         replications=replications,
         level=level,
@@ -425,148 +337,7 @@ def simulate_runs(
     return replace(found, notes=tuple(notes))
 
 
-#: Pairs of systems whose intervals are made in every study; of more, as many evenly taken.
-_MOST_PAIRS = 1000
-
-
-def _pairs(k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The systems of each pair whose interval is looked at."""
-    first, second = np.triu_indices(k, 1)
-    some = np.linspace(0, len(first) - 1, min(len(first), _MOST_PAIRS)).round().astype(int)
-    return first[some], second[some]
-
-
-class _Studies(NamedTuple):
-    """Replicated studies: estimates, and what became of their intervals.
-
-    `value` has the shape (replications, systems), `covered` and `width` (replications, contrasts),
-    and `pairs` (replications,): the share of pairs whose interval covers.
-    """
-
-    value: np.ndarray
-    covered: np.ndarray
-    width: np.ndarray
-    pairs: np.ndarray
-
-
-def _run(
-    goal, truth, expected, likely, held, sampler, budget, replications, seed, limits, told
-) -> _Studies:
-    keys = jax.random.split(jax.random.key(seed), replications)
-    first, second = map(np.asarray, held[-2:])
-    rows = np.zeros((len(first), len(truth)))
-    rows[np.arange(len(first)), first], rows[np.arange(len(first)), second] = 1.0, -1.0
-    matrix = np.concatenate([goal.matrix, rows])
-    reach = np.where(expected > 0, 1.0 / np.where(expected > 0, expected, 1.0), 0.0)
-    pool_sums = events(goal.target, matrix, likely, expected, reach, sampler)
-    negative = bool((np.asarray(held[3]) < 0).any())
-    # Bounded memory: a batch's draws and, for `distinct`, one shuffled pool for each of its
-    # studies.
-    draws = budget * (len(truth) + len(matrix))
-    width = max(draws, 2 * len(expected) if sampler == "distinct" else 0)
-    batch = int(np.clip(1 << 25 >> int(width - 1).bit_length(), 8, replications))
-    parts = []
-    for start in range(0, replications, batch):
-        # The last batch is filled up with keys used before, so that one compilation serves all.
-        chosen = np.arange(start, start + batch) % replications
-        found = _replicate(keys[chosen], jnp.asarray(expected), *held, sampler=sampler, n=budget)
-        moments = _moments(goal, _Replicates(*map(np.asarray, found)), matrix, pool_sums, negative)
-        parts.append(_intervals(truth, matrix, moments, np.asarray(found.value), limits))
-        told(min(batch, replications - start))
-    return _Studies(*(np.concatenate(column)[:replications] for column in zip(*parts, strict=True)))
-
-
-def _moments(
-    goal: Goal, found: _Replicates, matrix: np.ndarray, pool_sums: Events, negative: bool
-) -> Moments:
-    """What intervals are made from, for every study of a batch; shapes (studies, contrasts)."""
-    top = goal.target.measure.top_utility
-    most = np.where(found.relevant > 0, found.most, 1.0) if top is None else top
-    rho = np.sqrt((found.fourths + most**4) / (found.squares + most**2))[:, None]
-    event, side, floor, ceiling = pool_moments(pool_sums, rho, top, negative=negative)
-    return Moments(
-        found.value @ matrix.T,
-        found.variance,
-        found.third,
-        found.fourth,
-        event,
-        side,
-        found.degrees[:, None],
-        floor,
-        ceiling,
-    )
-
-
-def _intervals(
-    truth: np.ndarray, matrix: np.ndarray, moments: Moments, value: np.ndarray, limits
-) -> _Studies:
-    """Whether the intervals of contrasts and, after them, of pairs cover."""
-    aim = matrix @ truth
-    n_pairs = min(len(truth) * (len(truth) - 1) // 2, _MOST_PAIRS)
-    m = len(matrix) - n_pairs
-    low, high = limits(moments)
-    slack = 1e-9 * (1.0 + np.abs(aim))
-    inside = (low - slack <= aim) & (aim <= high + slack)
-    pairs = inside[:, m:].mean(1) if n_pairs else np.full(len(value), np.nan)
-    return _Studies(value, inside[:, :m], (high - low)[:, :m], pairs)
-
-
-def _focused(goal, truth, utility, first, sizes, replications, seed, level, told) -> _Studies:
-    """The same for studies whose later rounds are focused; their intervals are Student's."""
-    keys = jax.random.split(jax.random.key(seed), replications)
-    value, covariance, degrees = focused_studies(
-        keys, goal, utility, sizes, first=first, floor=first.floor, told=told
-    )
-    k = len(truth)
-    compared = np.zeros((k * (k - 1) // 2, k))
-    at = np.arange(len(compared))
-    first_of, second_of = np.triu_indices(k, 1)
-    compared[at, first_of], compared[at, second_of] = 1.0, -1.0
-    matrix = np.concatenate([goal.matrix, compared])
-    variance = np.einsum("ij,bjk,ik->bi", matrix, covariance, matrix, optimize=True)
-    quantile = special.stdtrit(np.maximum(degrees, 1.0), 0.5 + level / 2)[:, None]
-    half = quantile * np.sqrt(np.maximum(variance, 0.0))
-    aim = matrix @ truth
-    inside = np.abs(value @ matrix.T - aim) <= half + 1e-9 * (1.0 + np.abs(aim))
-    m = len(goal.matrix)
-    pairs = inside[:, m:].mean(1) if k > 1 else np.full(len(value), np.nan)
-    return _Studies(value, inside[:, :m], 2 * half[:, :m], pairs)
-
-
-def _learned(
-    goal, truth, utility, prior, budget, rounds, floor, replications, seed, level, interval, told
-):
-    """The same for studies that learn, one after the other."""
-    first = plan_named("rank", goal, floor)
-    every = np.triu_indices(len(truth), 1)
-    parts = []
-    for key in jax.random.split(jax.random.key(seed), replications):
-        found = study_that_learns(
-            key,
-            goal,
-            lambda cells: utility[cells],
-            prior,
-            budget,
-            rounds=rounds,
-            first=first,
-            floor=floor,
-            level=level,
-            interval=interval,
-        )
-        aim = goal.matrix @ truth
-        inside = (found.contrast_low - 1e-9 <= aim) & (aim <= found.contrast_high + 1e-9)
-        between = np.array([np.nan])
-        if len(every[0]):
-            shown, difference = found.pairs, truth[every[0]] - truth[every[1]]
-            covers = (shown.low - 1e-9 <= difference) & (difference <= shown.high + 1e-9)
-            between = covers.mean(keepdims=True)
-        width = found.contrast_high - found.contrast_low
-        parts.append(_Studies(found.value[None], inside[None], width[None], between))
-        told(1)
-    return _Studies(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-def _summary(truth: np.ndarray, found: _Studies) -> dict[str, Any]:
+def _summary(truth: np.ndarray, found: Studies) -> dict[str, Any]:
     value = found.value
     error = value - truth
     k, count = len(truth), len(value)

@@ -60,6 +60,7 @@ __all__ = [
     "best",
     "contrast",
     "contrasts",
+    "differences",
     "goal",
     "norm",
     "order",
@@ -412,15 +413,20 @@ def rank(target: Target) -> Goal:
     return contrast(target, np.eye(k) - 1.0 / k, names=names, kind="rank")
 
 
+def differences(first: np.ndarray, second: np.ndarray, k: int) -> np.ndarray:
+    """e_x - e_y for each pair (x, y) of `first` and `second` among k systems: shape (pairs, k)."""
+    matrix, row = np.zeros((len(first), k)), np.arange(len(first))
+    matrix[row, first], matrix[row, second] = 1.0, -1.0
+    return matrix
+
+
 def pairs(target: Target) -> Goal:
     """Every system against every other, k (k - 1) / 2 contrasts."""
     k = len(target.systems)
     if k < 2:
         raise EvenhandError("comparing pairs needs at least two systems, got 1")
     first, second = np.triu_indices(k, 1)
-    matrix = np.zeros((len(first), k))
-    matrix[np.arange(len(first)), first] = 1.0
-    matrix[np.arange(len(first)), second] = -1.0
+    matrix = differences(first, second, k)
     names = [
         f"{target.systems[x]} - {target.systems[y]}" for x, y in zip(first, second, strict=True)
     ]

@@ -1,0 +1,133 @@
+"""The options and arguments that several commands share, and the types of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+__all__ = [
+    "BASELINE",
+    "FORMAT",
+    "GOAL",
+    "LEVEL",
+    "MEASURE",
+    "METHOD",
+    "NEGATIVE",
+    "ORDER",
+    "QUERIES",
+    "QUESTION",
+    "RUNS",
+    "SEED",
+    "SEED_0",
+    "STUDY",
+    "Names",
+    "Numbers",
+    "plot_option",
+    "signals_option",
+]
+
+QUESTION = click.option(
+    "--for",
+    "question",
+    type=click.Choice(["queries", "population"]),
+    default="queries",
+    show_default=True,
+    help="What the intervals answer for: this set of queries, or queries like these.",
+)
+FORMAT = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "csv", "latex"]),
+    default="table",
+    show_default=True,
+    help="How to print the result.",
+)
+MEASURE = click.option("-m", "--measure", required=True, help="Like P@10, DCG@100, RBP(p=0.8).")
+ORDER = click.option(
+    "--order",
+    type=click.Choice(["score", "rank"]),
+    default="score",
+    show_default=True,
+    help="What orders a run.",
+)
+NEGATIVE = click.option(
+    "--negative",
+    type=click.Choice(["unjudged", "zero", "keep"]),
+    default="unjudged",
+    show_default=True,
+    help="What a grade below 0 means.",
+)
+LEVEL = click.option(
+    "--level", type=float, default=0.95, show_default=True, help="Of the intervals."
+)
+SEED = click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the draw; recorded.")
+SEED_0 = click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+GOAL = click.option(
+    "--goal",
+    type=click.Choice(["absolute", "pair", "baseline", "rank", "best", "order"]),
+    default="rank",
+    show_default=True,
+    help="Each system alone, two against each other, all against --baseline, or all ranked; best "
+    "and order: the same, and later rounds go where the best, or the order, is undecided.",
+)
+BASELINE = click.option("--baseline", metavar="SYSTEM", help="The system to compare with.")
+QUERIES = click.option(
+    "--queries",
+    type=click.Path(exists=True, dir_okay=False),
+    help="File of the study's queries: one id a line, 'qid text', or qrels.",
+)
+METHOD = click.option(
+    "--method",
+    type=click.Choice(["laplace", "svi", "nuts"]),
+    default="laplace",
+    show_default=True,
+    help="How a model that learns is fitted.",
+)
+RUNS = click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+STUDY = click.argument("study", type=click.Path(), metavar="STUDY")
+
+
+def signals_option(purpose: str) -> Callable[..., Any]:
+    """What else is known of pairs, and the purpose of telling it."""
+    return click.option(
+        "--signals",
+        multiple=True,
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help=f"What else is known of pairs (qid, docid, value), {purpose}; repeatable.",
+    )
+
+
+def plot_option(text: str) -> Callable[..., Any]:
+    """A file for a picture, and the help that says of what."""
+    return click.option("--plot", type=click.Path(dir_okay=False), help=text)
+
+
+class Numbers(click.ParamType):
+    """Numbers with commas between, like ``250,1000``."""
+
+    name = "N,N,..."
+
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Split and convert."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return [self.kind(part) for part in value.split(",")]
+        except ValueError:
+            self.fail(f"expected numbers with commas between, got {value!r}", param, ctx)
+
+
+class Names(click.ParamType):
+    """Names with commas between."""
+
+    name = "NAME,NAME,..."
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Split."""
+        return value.split(",") if isinstance(value, str) else value

@@ -1,0 +1,231 @@
+"""The commands of a study, in the order in which they are used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from evenhand.cli.console import show, show_notes
+from evenhand.cli.options import (
+    BASELINE,
+    FORMAT,
+    GOAL,
+    LEVEL,
+    MEASURE,
+    METHOD,
+    NEGATIVE,
+    ORDER,
+    QUERIES,
+    QUESTION,
+    RUNS,
+    SEED,
+    STUDY,
+    Numbers,
+    plot_option,
+    signals_option,
+)
+
+__all__ = ["add", "draw", "estimate", "judge", "new", "plan"]
+
+
+@click.command()
+@STUDY
+@RUNS
+@MEASURE
+@GOAL
+@BASELINE
+@click.option("--depth", type=int, help="Deepest rank to keep.  [default: the measure's cutoff]")
+@QUERIES
+@click.option(
+    "--grades", type=Numbers(float), help="Grades that a judgment may have.  [default: any]"
+)
+@click.option("--plan", type=Numbers(int), help="Planned draws of each round; fixes their weights.")
+@ORDER
+def new(study: str, runs: tuple[str, ...], measure: str, **options: Any) -> None:
+    """Start a study of RUN... in the folder STUDY."""
+    from evenhand.study import Study
+
+    made = Study.create(study, *runs, measure=measure, **options)
+    show_notes(made.pool.notes)
+    show_notes(made.notes())
+    pool = made.pool
+    click.echo(
+        f"{study}: {made.settings.measure}, goal {made.settings.goal}, "
+        f"{len(pool.systems):,} systems, {len(pool.queries):,} queries, {len(pool):,} pairs"
+    )
+
+
+@click.command()
+@STUDY
+@RUNS
+@ORDER
+def add(study: str, runs: tuple[str, ...], order: str) -> None:
+    """Add systems that arrive later."""
+    from evenhand.study import Study
+
+    before = Study.open(study)
+    pairs = len(before.pool)
+    names = before.add(*runs, order=order)
+    after = Study.open(study)
+    click.echo(
+        f"added {', '.join(names)}: {len(after.pool) - pairs:,} pairs that no earlier one returned"
+    )
+
+
+@click.command()
+@STUDY
+@click.option("--budget", type=int, required=True, metavar="N", help="Pairs to draw.")
+@click.option(
+    "--utility",
+    default="rank",
+    show_default=True,
+    metavar="rank|flat|score|learned|FILE",
+    help="What judgments are expected to say; FILE holds lines of qid, docid, value.",
+)
+@signals_option("for models to learn from")
+@METHOD
+@click.option(
+    "--design",
+    "kind",
+    type=click.Choice(["optimal", "minimax", "naive", "uniform"]),
+    default="optimal",
+    show_default=True,
+)
+@click.option(
+    "--floor", type=float, default=0.1, show_default=True, help="Share kept for other goals."
+)
+@click.option(
+    "--sampler",
+    type=click.Choice(["distinct", "slices", "iid"]),
+    default="distinct",
+    show_default=True,
+    help="Without repeats, stratified, or independent.",
+)
+@click.option(
+    "--rejudge",
+    is_flag=True,
+    help="Have pairs judged again, by others: for assessors who disagree.",
+)
+@click.option(
+    "--top-up",
+    is_flag=True,
+    help="Draw only pairs of systems that were added since the last round.",
+)
+@SEED
+@FORMAT
+def draw(study: str, budget: int, form: str, **options: Any) -> None:
+    """Design the next round and draw it."""
+    from evenhand.study import Study
+
+    show(Study.open(study).draw(budget, **options), form)
+
+
+@click.command()
+@STUDY
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@NEGATIVE
+@click.option("--revise", is_flag=True, help="Let an assessor's new grade supersede the old one.")
+@FORMAT
+def judge(study: str, files: tuple[str, ...], negative: str, revise: bool, form: str) -> None:
+    """Take in judgments: qrels, or the filled-in to_judge.tsv. Safe to repeat."""
+    from evenhand.study import Study
+
+    show(Study.open(study).judge(*files, negative=negative, revise=revise), form)
+
+
+@click.command()
+@STUDY
+@LEVEL
+@QUESTION
+@click.option(
+    "--interval",
+    type=click.Choice(["auto", "cubic", "student", "normal"]),
+    default="auto",
+    show_default=True,
+    help="Kind; auto is cubic, which holds where relevance is rare, unless a model holds.",
+)
+@click.option(
+    "--stop-when",
+    metavar="RULE",
+    help="half-width<W, decided or best: valid though you look after every round.",
+)
+@click.option("--bounds", is_flag=True, help="Give bounds for systems that no round covers wholly.")
+@click.option("--pairs", is_flag=True, help="Compare every pair, each alone and all together.")
+@click.option("--ranks", is_flag=True, help="Rank intervals, and the chance to be the best.")
+@click.option(
+    "--combine",
+    type=click.Choice(["planned", "balance"]),
+    default="planned",
+    show_default=True,
+    help="Weights of rounds; the balance heuristic only where it is unbiased.",
+)
+@click.option(
+    "--estimator",
+    type=click.Choice(["auto", "importance", "difference", "cross-fitted"]),
+    default="auto",
+    show_default=True,
+    help="With or without predictions that learn from the judgments; all are unbiased.",
+)
+@METHOD
+@plot_option("Also draw the intervals into this file.")
+@FORMAT
+def estimate(
+    study: str,
+    level: float,
+    question: str,
+    bounds: bool,
+    pairs: bool,
+    ranks: bool,
+    plot: str | None,
+    form: str,
+    **options: Any,
+) -> None:
+    """Estimate systems and contrasts with intervals."""
+    from evenhand.study import Study
+
+    found = Study.open(study).estimate(level=level, question=question, bounds=bounds, **options)
+    standings = None
+    if pairs and ranks:
+        raise click.UsageError("--pairs and --ranks are two answers: ask for one at a time")
+    if ranks:
+        from evenhand.standings import ranking
+
+        standings = ranking(found)
+        show(standings, form)
+    else:
+        show(found.pairs if pairs else found, form)
+    if plot is not None:
+        from evenhand import pictures
+
+        if standings is not None:
+            ax = pictures.plot_standings(standings)
+        elif pairs:
+            ax = pictures.plot_comparisons(found.pairs)
+        else:
+            ax = pictures.plot_estimate(found)
+        pictures.save(ax, plot)
+
+
+@click.command()
+@STUDY
+@click.option("--half-width", type=float, metavar="W", help="Of the contrasts' intervals.")
+@click.option(
+    "--power", type=float, metavar="P", help="To tell two systems apart that differ by D."
+)
+@click.option("--effect", type=float, metavar="D", help="Their difference, in the measure's unit.")
+@click.option("--winner", type=float, metavar="P", help="Probability that the leader is the best.")
+@LEVEL
+@QUESTION
+@plot_option("Also draw width by judgments.")
+@FORMAT
+def plan(study: str, plot: str | None, form: str, **options: Any) -> None:
+    """Tell how many judgments are still needed."""
+    from evenhand.study import Study
+
+    answer = Study.open(study).plan(**options)
+    show(answer, form)
+    if plot is not None:
+        from evenhand.pictures import plot_plan, save
+
+        save(plot_plan(answer), plot)
