@@ -11,6 +11,7 @@ import importlib.metadata
 import click
 
 from evenhand.cli import research, studies
+from evenhand.cli.compiled import keep_compiled
 from evenhand.cli.console import Commands
 
 __all__ = ["main"]
@@ -49,3 +50,4 @@ def main(debug: bool) -> None:
     `evenhand demo` shows all of it on made data. For shell completion, put
     eval "$(_EVENHAND_COMPLETE=bash_source evenhand)" into ~/.bashrc (or zsh_source, fish_source).
     """  # noqa: D301 - click wants the backspace itself
+    keep_compiled()
