@@ -1,4 +1,4 @@
-"""What JAX compiled for one command, kept for the next: more than half of a short command's time."""
+"""What JAX compiled for one command, kept for the next: half of a short command's time."""
 
 from __future__ import annotations
 
