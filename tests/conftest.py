@@ -27,11 +27,13 @@ import numpy as np
 import pytest
 
 from evenhand import sampling, targets
+from evenhand.demo import make_collection
 from evenhand.folds import Folds
 from evenhand.pools import pool
 from evenhand.precision import in_float64
 from evenhand.targets import target
-from evenhand.trec import read_runs
+from evenhand.trec import read_qrels, read_runs
+from evenhand.utilities import judged_utility
 
 BATCH = 512
 # Compiling costs more than running here.
@@ -262,6 +264,49 @@ def _tiny(name: str):
 def tiny():
     """``(name)`` to the target and the true utility of a tiny pool."""
     return _tiny
+
+
+@pytest.fixture(scope="session")
+def made_folder(tmp_path_factory):
+    """``(seed)`` to a folder with made runs and judgments of a dozen queries, to be read only."""
+
+    @functools.cache
+    def make(seed):
+        folder = tmp_path_factory.mktemp("made")
+        make_collection(folder, seed=seed, n_queries=12, n_documents=150)
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def made_target(made_folder):
+    """``(seed)`` to the target and the true utilities of `made_folder`."""
+
+    @functools.cache
+    def make(seed):
+        qrels = read_qrels(made_folder(seed) / "qrels.txt")
+        runs = read_runs(made_folder(seed) / "runs")
+        found = target(pool(runs, depth=20, queries=qrels.queries.to_pylist()), "DCG@20")
+        return found, np.nan_to_num(judged_utility(found.pool, qrels, found.measure))
+
+    return make
+
+
+#: Ways in which a file is lost or spoiled.
+DAMAGE = {
+    "missing": lambda path: path.unlink(),
+    "empty": lambda path: path.write_bytes(b""),
+    "garbage": lambda path: path.write_bytes(b"\x00garb\xff"),
+    "list": lambda path: path.write_bytes(b"[]"),
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+}
+
+
+@pytest.fixture(params=DAMAGE)
+def damage(request):
+    """Each way in which a file may be damaged: its name, and ``(path)`` that does it."""
+    return request.param, DAMAGE[request.param]
 
 
 @pytest.fixture(scope="session")

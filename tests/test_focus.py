@@ -13,7 +13,6 @@ from scipy import integrate, stats
 
 from evenhand import targets
 from evenhand.controls import control_variates
-from evenhand.demo import make_collection
 from evenhand.designs import design
 from evenhand.errors import EvenhandError, SupportError
 from evenhand.estimators import estimate
@@ -21,7 +20,6 @@ from evenhand.features import features
 from evenhand.focus import AHEAD, FOCUSED, deciding, focused, pair_weights, root, tempered
 from evenhand.judgments import Labels
 from evenhand.loops import focused_studies, learned_rounds
-from evenhand.pools import pool
 from evenhand.precision import in_float64
 from evenhand.prior import NumPyroPrior
 from evenhand.sampling import SAMPLERS, Sample, expected_by_fold, layout
@@ -29,8 +27,7 @@ from evenhand.simulation import plan_named, simulate
 from evenhand.stages import Round
 from evenhand.steering import split
 from evenhand.study import Study
-from evenhand.trec import read_qrels, read_runs
-from evenhand.utilities import Moments, mean_utility, rank_utility
+from evenhand.utilities import Moments, rank_utility
 
 EXACT = 1e-12
 # Folds by which a round of the pool "ties" is drawn.
@@ -286,23 +283,15 @@ def test_trap_weights_from_the_data_in_a_mixture(tiny, rounds_law, kind):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(made_folder):
     """A folder with made runs and judgments."""
-    folder = tmp_path_factory.mktemp("made")
-    make_collection(folder, seed=4, n_queries=12, n_documents=150)
-    return folder
+    return made_folder(4)
 
 
 @pytest.fixture(scope="module")
-def world(made):
+def world(made_target):
     """Target and true utilities of made data."""
-    qrels = read_qrels(made / "qrels.txt")
-    cells = pool(read_runs(made / "runs"), depth=20, queries=qrels.queries.to_pylist())
-    target = targets.target(cells, "DCG@20")
-    judged, known = mean_utility(cells.cells_of(qrels), qrels.grade, target.measure)
-    utility = np.zeros(len(cells))
-    utility[judged] = known
-    return target, utility
+    return made_target(4)
 
 
 def test_a_study_focuses_its_later_rounds(made, tmp_path):

@@ -13,30 +13,21 @@ import numpy as np
 import pytest
 
 from evenhand import targets
-from evenhand.demo import make_collection
 from evenhand.features import features
 from evenhand.loops import learned_rounds, study_that_learns
-from evenhand.pools import pool
 from evenhand.prior import NumPyroPrior
 from evenhand.simulation import simulate, simulate_runs
 from evenhand.trec import read_qrels, read_runs
-from evenhand.utilities import Moments, mean_utility
+from evenhand.utilities import Moments
 
 DL2021 = Path(__file__).resolve().parents[2] / "shared" / "data" / "trec-dl-2021-passage"
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def world(made_target):
     """Goal, true utilities and a prior on made data."""
-    folder = tmp_path_factory.mktemp("world")
-    make_collection(folder, seed=4, n_queries=12, n_documents=150)
-    qrels = read_qrels(folder / "qrels.txt")
-    cells = pool(read_runs(folder / "runs"), depth=20, queries=qrels.queries.to_pylist())
-    target = targets.target(cells, "DCG@20")
-    judged, known = mean_utility(cells.cells_of(qrels), qrels.grade, target.measure)
-    utility = np.zeros(len(cells))
-    utility[judged] = known
-    return targets.rank(target), utility, NumPyroPrior(features(cells))
+    target, utility = made_target(4)
+    return targets.rank(target), utility, NumPyroPrior(features(target.pool))
 
 
 class Stubborn:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -51,10 +52,10 @@ def test_the_commands_run_in_their_order(place, monkeypatch):
 def test_the_python_block_runs(place, monkeypatch, capsys):
     monkeypatch.chdir(place)
     (source,) = blocks("python")
-    space: dict[str, object] = {}
+    space: dict[str, Any] = {}
     exec(compile(source, "README.md", "exec"), space)
     assert "300 pairs judged" in capsys.readouterr().out
-    assert len(space["frame"]) == 15  # type: ignore[arg-type]
+    assert len(space["frame"]) == 15
 
 
 def test_the_output_shown_is_what_the_demo_prints(tmp_path, monkeypatch):

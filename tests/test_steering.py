@@ -8,18 +8,15 @@ import numpy as np
 import pytest
 
 from evenhand import targets
-from evenhand.demo import make_collection
 from evenhand.designs import design, variance
 from evenhand.features import features
 from evenhand.judgments import Labels
-from evenhand.pools import pool
 from evenhand.precision import in_float64
 from evenhand.prior import NumPyroPrior
 from evenhand.sampling import Sample
 from evenhand.stages import Round
 from evenhand.steering import GUARD, GUARD_POOR, known_utilities, learned_utility, split, steered
-from evenhand.trec import read_qrels, read_runs
-from evenhand.utilities import Moments, mean_utility, rank_utility
+from evenhand.utilities import Moments, rank_utility
 
 
 class Told:
@@ -33,16 +30,9 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def world(made_target):
     """Goal and true utilities of made data."""
-    folder = tmp_path_factory.mktemp("world")
-    make_collection(folder, seed=3, n_queries=12, n_documents=150)
-    qrels = read_qrels(folder / "qrels.txt")
-    cells = pool(read_runs(folder / "runs"), depth=20, queries=qrels.queries.to_pylist())
-    target = targets.target(cells, "DCG@20")
-    judged, known = mean_utility(cells.cells_of(qrels), qrels.grade, target.measure)
-    utility = np.zeros(len(cells))
-    utility[judged] = known
+    target, utility = made_target(3)
     return targets.rank(target), utility
 
 

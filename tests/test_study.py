@@ -771,13 +771,6 @@ def test_of_two_that_add_at_once_one_is_told(make):
 
 # What is not a study
 
-DAMAGE = {
-    "missing": lambda path: path.unlink(),
-    "empty": lambda path: path.write_bytes(b""),
-    "garbage": lambda path: path.write_bytes(b"\x00garb\xff"),
-    "list": lambda path: path.write_bytes(b"[]"),
-    "truncated": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
-}
 ABOUT = {
     "study.json": "{s}/study.json is damaged: ",
     "queries.txt": "queries.txt or a systems-*.parquet of {s} is damaged: ",
@@ -786,21 +779,20 @@ ABOUT = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("file", ABOUT)
 def test_a_damaged_study_is_refused(make, file, damage):
-    folder = make().folder
-    DAMAGE[damage](folder / file)
+    folder, (name, spoil) = make().folder, damage
+    spoil(folder / file)
     before = files(folder)
     for act in (
         lambda study: study.draw(N, seed=1),
         lambda study: study.add(LATE),
         lambda study: study.rounds() and study.judge(QRELS),
     ):
-        if file == "judgments.sqlite" and damage != "missing" and act.__code__.co_names[0] == "add":
+        if file == "judgments.sqlite" and name != "missing" and act.__code__.co_names[0] == "add":
             continue
         error = refused(StudyError, lambda act=act: act(Study.open(folder)))
-        if damage == "missing":
+        if name == "missing":
             assert error.message == f"{folder} is not a whole study: it lacks {file}"
             assert error.hint == "is it the right folder? A study can be restored only from a copy"
         else:

@@ -420,7 +420,7 @@ def test_ranks_must_be_numbers_where_they_count(put):
     assert "has no rank" in fault(read_runs, SCORES, order="rank").message
     assert "no column for the rank" in fault(read_runs, FRAME, order="rank").message
     with pytest.raises(EvenhandError, match='"score" or "rank"'):
-        read_runs(path, order="docid")  # type: ignore[arg-type]
+        read_runs(path, order="docid")
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", "# only a comment\n", "qid,docid,score\n", "{}"])
@@ -584,7 +584,7 @@ def test_negative_grades(put, negative, expected, unjudged, note):
 
 def test_negative_needs_a_rule(put):
     with pytest.raises(EvenhandError, match="expected negative to be"):
-        read_qrels(put("q.txt", QRELS), negative="junk")  # type: ignore[arg-type]
+        read_qrels(put("q.txt", QRELS), negative="junk")
 
 
 def test_identical_rows_merge(put):

@@ -70,14 +70,16 @@ from evenhand.stages import (
     Control,
     Round,
     check_control,
+    expected_counts,
     planned_weights,
+    possible,
     stages,
     unplanned,
     weights_by_cell,
 )
 from evenhand.targets import Goal, Target, contrasts
 from evenhand.trec import Qrels
-from evenhand.utilities import mean_utility
+from evenhand.utilities import judged_utility
 
 __all__ = ["Round", "estimate", "judge", "terms"]
 
@@ -207,12 +209,11 @@ def estimate(
     judged, shares = np.zeros(k), []
     reached = (by_cell > 0).sum(0) > 0
     for weight, stage, mean in zip(by_cell, together, means, strict=True):
-        expected = sum((r.sample.expected for r in stage), np.zeros(len(target.pool)))
-        known = [np.isfinite(r.known) for r in stage if r.known is not None]
-        possible = (expected > 0) | np.any(known, axis=0)
-        reached = reached & (possible | (weight == 0))
+        expected = expected_counts(stage, len(target.pool))
+        within = possible(stage, expected)
+        reached = reached & (within | (weight == 0))
         if mean is not None:
-            predicted = target.values(np.where(possible, weight * mean, 0.0))
+            predicted = target.values(np.where(within, weight * mean, 0.0))
             value += predicted
             contrast += np.asarray(contrasts(predicted, goal.matrix))
         for one in stage:
@@ -376,7 +377,5 @@ def judge(
     depends_on
         See `Round`.
     """
-    cells, utility = mean_utility(target.pool.cells_of(qrels), qrels.grade, target.measure)
-    by_cell = np.full(len(target.pool), np.nan)
-    by_cell[cells] = utility
-    return Round(sample, by_cell[sample.draws], depends_on)
+    utility = judged_utility(target.pool, qrels, target.measure)
+    return Round(sample, utility[sample.draws], depends_on)

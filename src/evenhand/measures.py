@@ -37,7 +37,7 @@ import ast
 import math
 import re
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -102,14 +102,14 @@ def _gain(grade: np.ndarray, gains: Gains) -> np.ndarray:
     return np.exp2(grade) - 1.0 if gains == "exp" else grade
 
 
-def _gains(name: str, gains: object) -> Gains:
+def _gains(name: str, gains: Any) -> Gains:
     if gains in ("linear", "exp"):
         return str(gains)
     if isinstance(gains, dict) and gains:
         gains = tuple(gains.items())
     try:
         # What else was given is no iterable of pairs, and says so here.
-        pairs = sorted((float(g), float(v)) for g, v in gains)  # type: ignore[attr-defined]
+        pairs = sorted((float(g), float(v)) for g, v in gains)
     except (TypeError, ValueError):
         pairs = []
     if not pairs or not all(math.isfinite(v) and v >= 0 for _, v in pairs):

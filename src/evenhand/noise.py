@@ -31,7 +31,7 @@ from evenhand.judgments import Labels
 from evenhand.precision import in_float64
 from evenhand.residuals import strata
 from evenhand.sampling import SAMPLERS
-from evenhand.stages import Round
+from evenhand.stages import Round, expected_counts
 from evenhand.targets import Goal, contrasts
 
 __all__ = ["disagreement", "noise"]
@@ -92,10 +92,8 @@ def noise(
     ----------
     goal
         The contrasts.
-    together
-        The rounds of each stage.
-    by_cell
-        Weight of each stage at each cell; shape (stages, cells).
+    together, by_cell
+        The rounds of each stage, and what `evenhand.stages.weights_by_cell` gives for them.
 
     Returns
     -------
@@ -106,7 +104,7 @@ def noise(
     n_cells = by_cell.shape[1]
     groups: dict[int, list[tuple[Round, np.ndarray, np.ndarray]]] = {}
     for weight, stage in zip(by_cell, together, strict=True):
-        expected = sum((r.sample.expected for r in stage), np.zeros(n_cells))
+        expected = expected_counts(stage, n_cells)
         for one in stage:
             if one.heard is not None:
                 shared = id(one) if one.rejudged else 0

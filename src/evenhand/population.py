@@ -33,7 +33,7 @@ import numpy as np
 
 from evenhand.precision import in_float64
 from evenhand.sampling import SAMPLERS
-from evenhand.stages import Round
+from evenhand.stages import Round, expected_counts, possible
 from evenhand.targets import Goal, contrasts
 
 __all__ = ["between_queries", "worth"]
@@ -65,10 +65,8 @@ def between_queries(
     ----------
     goal
         The contrasts.
-    together
-        The rounds of each stage.
-    by_cell
-        Weight of each stage at each cell; shape (stages, cells).
+    together, by_cell
+        The rounds of each stage, and what `evenhand.stages.weights_by_cell` gives for them.
     means
         Control variate of each stage, or None; each of shape (cells,).
 
@@ -85,11 +83,10 @@ def between_queries(
     place = pool.query[pool.cell].astype(np.int64) * k + pool.system
     by_query, terms, free = np.zeros((n_queries, k)), [], []
     for weight, stage, mean in zip(by_cell, together, means, strict=True):
-        expected = sum((r.sample.expected for r in stage), np.zeros(len(pool)))
+        expected = expected_counts(stage, len(pool))
         if mean is not None:
-            known = [np.isfinite(r.known) for r in stage if r.known is not None]
-            possible = (expected > 0) | np.any(known, axis=0)
-            added = target.weight * np.where(possible, weight * mean, 0.0)[pool.cell]
+            shared = np.where(possible(stage, expected), weight * mean, 0.0)
+            added = target.weight * shared[pool.cell]
             by_query += np.bincount(place, added, minlength=n_queries * k).reshape(-1, k)
         for one in stage:
             draws = one.sample.draws

@@ -322,18 +322,17 @@ def simulate_runs(
         runs = runs.select([runs.systems[j] for j in sorted(chosen)])
     asked = qrels.queries.to_pylist() if queries is None else queries
     cells = pool(runs, depth=measure.cutoff, queries=asked)
-    judged, known = utilities.mean_utility(cells.cells_of(qrels), qrels.grade, measure)
-    utility = np.zeros(len(cells))
-    utility[judged] = known
+    judged = utilities.judged_utility(cells, qrels, measure)
+    missing = np.isnan(judged)
     wanted = targets.goal(targets.target(cells, measure), goal, system=baseline)
     if options.get("learn"):
         known = {name: signal(cells, table) for name, table in (signals or {}).items()}
         options["prior"] = NumPyroPrior(features(cells, known), method=method)
-    found = simulate(wanted, utility, seed=seed, **options)
-    missing = len(cells) - len(judged)
+    found = simulate(wanted, np.where(missing, 0.0, judged), seed=seed, **options)
     notes = [*cells.notes]
-    if missing:
-        notes.append(f"{missing:,} of {len(cells):,} pairs have no judgment and count as utility 0")
+    if missing.any():
+        share = f"{missing.sum():,} of {len(cells):,}"
+        notes.append(f"{share} pairs have no judgment and count as utility 0")
     return replace(found, notes=tuple(notes))
 
 

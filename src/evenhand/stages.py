@@ -29,7 +29,9 @@ __all__ = [
     "Control",
     "Round",
     "check_control",
+    "expected_counts",
     "planned_weights",
+    "possible",
     "stages",
     "unplanned",
     "weights_by_cell",
@@ -149,6 +151,17 @@ def stages(rounds: Sequence[Round], combine: str = "planned") -> list[list[int]]
         )
     together = [i for i, r in enumerate(rounds) if not r.depends_on]
     return ([together] if together else []) + [[i] for i in later]
+
+
+def expected_counts(stage: Sequence[Round], n_cells: int) -> np.ndarray:
+    """E_c of a stage, the sum of its rounds' own: shape (cells,)."""
+    return sum((one.sample.expected for one in stage), np.zeros(n_cells))
+
+
+def possible(stage: Sequence[Round], expected: np.ndarray) -> np.ndarray:
+    """Whether a stage could draw each cell, or knew it: shape (cells,)."""
+    known = [np.isfinite(one.known) for one in stage if one.known is not None]
+    return (expected > 0) | np.any(known, axis=0)
 
 
 def weights_by_cell(

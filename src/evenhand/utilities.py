@@ -40,6 +40,7 @@ __all__ = [
     "curve_utility",
     "external_utility",
     "flat",
+    "judged_utility",
     "known_utility",
     "mean_utility",
     "rank_utility",
@@ -231,6 +232,17 @@ def mean_utility(
     judged, which = np.unique(cells[inside], return_inverse=True)
     total = np.bincount(which, measure.utility(grade[inside]), minlength=len(judged))
     return judged, total / np.bincount(which, minlength=len(judged))
+
+
+def judged_utility(pool: Pool, qrels: Qrels, measure: Measure) -> np.ndarray:
+    """Utility of every cell of a pool as a table of judgments has it: float64, shape (cells,).
+
+    The mean where a pair has several judgments, NaN where it has none.
+    """
+    cells, utility = mean_utility(pool.cells_of(qrels), qrels.grade, measure)
+    by_cell = np.full(len(pool), np.nan)
+    by_cell[cells] = utility
+    return by_cell
 
 
 def known_utility(utility: np.ndarray, *, name: str = "known") -> Moments:

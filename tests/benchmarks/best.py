@@ -26,7 +26,7 @@ from evenhand.pools import pool
 from evenhand.simulation import plan_named
 from evenhand.steering import split
 from evenhand.trec import read_qrels, read_runs
-from evenhand.utilities import mean_utility
+from evenhand.utilities import judged_utility
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "trec8-adhoc"
 MEASURE = "DCG(log='e')@100"
@@ -44,10 +44,7 @@ def world(runs, qrels, systems):
     chosen = runs if systems is None else runs.select(systems)
     cells = pool(chosen, depth=100, queries=qrels.queries.to_pylist())
     target = targets.target(cells, MEASURE)
-    judged, known = mean_utility(cells.cells_of(qrels), qrels.grade, target.measure)
-    utility = np.zeros(len(cells))
-    utility[judged] = known
-    return target, utility
+    return target, np.nan_to_num(judged_utility(cells, qrels, target.measure))
 
 
 def shares(target, utility, design, replications, seed, step):

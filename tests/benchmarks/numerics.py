@@ -16,40 +16,18 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pyarrow as pa
+from made import made_pool
 
 from evenhand import designs, estimators, sampling, simulation, targets
 from evenhand.measures import parse
-from evenhand.pools import Pool
 from evenhand.utilities import known_utility, rank_utility
 
 MEASURE = parse("DCG@100")
 
 
-def made_target(n_cells: int, n_systems: int, seed: int = 0) -> targets.Target:
-    """Systems that return a cell each with some probability, at a rank near the cell's own."""
-    rng = np.random.default_rng(seed)
-    count = np.minimum(1 + rng.geometric(0.3, n_cells), n_systems)
-    start = np.concatenate([[0], np.cumsum(count)])
-    first = rng.integers(0, n_systems, n_cells)
-    within = np.arange(start[-1]) - np.repeat(start[:-1], count)
-    system = (np.repeat(first, count) + within) % n_systems
-    own = np.repeat(rng.integers(1, 101, n_cells), count)
-    rank = np.clip(own + rng.integers(-10, 11, start[-1]), 1, 100)
-    n_queries = max(n_cells // 1000, 1)
-    pool = Pool(
-        systems=tuple(f"s{j}" for j in range(n_systems)),
-        queries=pa.array([str(q) for q in range(n_queries)]),
-        documents=pa.array(["d"]),
-        query=(np.arange(n_cells) * n_queries // n_cells).astype(np.int32),
-        document=np.zeros(n_cells, np.int32),
-        start=start,
-        system=system.astype(np.int32),
-        rank=rank.astype(np.int32),
-        score=np.zeros(start[-1]),
-        depth=100,
-    )
-    return targets.target(pool, MEASURE)
+def made_target(n_cells: int, n_systems: int) -> targets.Target:
+    """A target over a made pool."""
+    return targets.target(made_pool(n_cells, n_systems, max(n_cells // 1000, 1)), MEASURE)
 
 
 def plain_design(target: targets.Target, second: np.ndarray) -> np.ndarray:
@@ -110,9 +88,12 @@ def large(n_cells: int, n_systems: int, n_draws: int) -> None:
     q = design()
     np.testing.assert_allclose(np.asarray(q), plain(), rtol=1e-9)
     order, key = jnp.zeros(0, jnp.int64), jax.random.key(0)
+    expectation = jax.jit(sampling.SAMPLERS["distinct"].expected)
 
     def draw() -> tuple[jax.Array, jax.Array]:
-        return sampling._draw(key, q, order, sampler="distinct", n=n_draws)
+        expected = expectation(q, n_draws)
+        draws = sampling._draw(key, expected, order, None, sampler="distinct", n=n_draws)
+        return draws, expected
 
     row(n_cells, "draw", timed(draw), timed(lambda: plain_draw(np.asarray(q), n_draws)))
     draws, expected = map(np.asarray, draw())

@@ -22,38 +22,18 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import pyarrow as pa
+from made import made_pool
 
 from evenhand.features import FeatureTable, features
 from evenhand.judgments import Labels
-from evenhand.pools import Pool
 from evenhand.prior import NumPyroPrior
 
 CHUNK = 1 << 14
 
 
-def made_table(n_cells: int, n_queries: int = 50, n_systems: int = 20) -> FeatureTable:
-    """Features of systems that return a cell each with some probability, near a rank of its own."""
-    rng = np.random.default_rng(0)
-    count = np.minimum(1 + rng.geometric(0.3, n_cells), n_systems)
-    start = np.concatenate([[0], np.cumsum(count)])
-    within = np.arange(start[-1]) - np.repeat(start[:-1], count)
-    first = np.repeat(rng.integers(0, n_systems - count + 1), count)
-    own = np.repeat(rng.integers(1, 101, n_cells), count)
-    rank = np.clip(own + rng.integers(-10, 11, start[-1]), 1, 100)
-    pool = Pool(
-        systems=tuple(f"s{j}" for j in range(n_systems)),
-        queries=pa.array([str(q) for q in range(n_queries)]),
-        documents=pa.array(["d"]),
-        query=(np.arange(n_cells) * n_queries // n_cells).astype(np.int32),
-        document=np.zeros(n_cells, np.int32),
-        start=start,
-        system=(first + within).astype(np.int32),
-        rank=rank.astype(np.int32),
-        score=rng.random(start[-1]),
-        depth=100,
-    )
-    return features(pool)
+def made_table(n_cells: int) -> FeatureTable:
+    """Features of a made pool."""
+    return features(made_pool(n_cells, 20, 50))
 
 
 def made_labels(table: FeatureTable, n: int) -> Labels:

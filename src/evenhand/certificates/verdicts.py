@@ -35,7 +35,7 @@ from evenhand.study import Study
 from evenhand.tables import Result, Table
 from evenhand.targets import Target
 from evenhand.trec import Qrels, Runs, read_qrels, read_runs
-from evenhand.utilities import Moments, Utility, known_utility, mean_utility, rank_utility
+from evenhand.utilities import Moments, Utility, judged_utility, known_utility, rank_utility
 
 __all__ = ["Certificate", "Certificates", "certify", "certify_files", "certify_runs"]
 
@@ -264,9 +264,7 @@ def certify_files(
 
 def _judged(target: Target, qrels: Qrels) -> Moments:
     """The utilities that complete judgments tell; 0 for a pair without one."""
-    utility = np.zeros(len(target.pool))
-    judged, known = mean_utility(target.pool.cells_of(qrels), qrels.grade, target.measure)
-    utility[judged] = known
+    utility = np.nan_to_num(judged_utility(target.pool, qrels, target.measure))
     return known_utility(utility, name="judged")
 
 

@@ -16,7 +16,7 @@ from evenhand.paper.singles import System
 from evenhand.pools import Pool, pool
 from evenhand.targets import Target, target
 from evenhand.trec import Qrels, Runs
-from evenhand.utilities import PAPER_CURVES, mean_utility
+from evenhand.utilities import PAPER_CURVES, judged_utility
 
 __all__ = ["MEASURE", "MISSING", "NAMED", "Collection", "trec_cells", "trec_system"]
 
@@ -58,19 +58,18 @@ def trec_cells(runs: Runs, qrels: Qrels) -> Collection:
     everything = np.arange(len(found))
     # The matrix of approximate utilities has the shape of that of weights.
     guess = Target(found, wanted.measure, PAPER_CURVES["paper-trec"](found.rank))
-    utility = np.zeros(len(found))
-    judged, known = mean_utility(found.cells_of(qrels), qrels.grade, wanted.measure)
-    utility[judged] = known
+    judged = judged_utility(found, qrels, wanted.measure)
+    missing = np.isnan(judged)
     remarks = []
-    if len(judged) < len(found):
-        share = f"{len(found) - len(judged):,} of {len(found):,}"
+    if missing.any():
+        share = f"{missing.sum():,} of {len(found):,}"
         remarks.append(f"{share} pairs have no judgment and count as not relevant.")
     # By column, so that a few systems of many are taken quickly.
     cells = Cells(
         found.systems,
         np.asfortranarray(wanted.weights(everything)),
         np.asfortranarray(guess.weights(everything)),
-        utility,
+        np.where(missing, 0.0, judged),
         np.ones(len(found)),
     )
     return Collection(found, wanted, cells, tuple(remarks))

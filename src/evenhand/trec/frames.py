@@ -37,15 +37,13 @@ __all__ = [
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     "query": ("query_id", "qid", "q_id", "topic", "topic_id", "topicid", "query"),
-    "document": (
-        "doc_id", "docno", "docid", "corpus_id", "document_id", "document",
-    ),
+    "document": ("doc_id", "docno", "docid", "corpus_id", "document_id", "document"),
     "score": ("score", "sim"),
     "rank": ("rank",),
     "system": ("tag", "run", "run_id", "system"),
     "grade": ("grade", "relevance", "rel", "label", "judgment", "judgement", "value", "score"),
     "assessor": ("assessor", "assessor_id", "annotator", "worker", "worker_id", "workerid"),
-}  # fmt: skip
+}
 
 _EXTENSIONS = (".csv", ".tsv", ".txt", ".json", ".parquet")
 
