@@ -29,7 +29,7 @@ from evenhand.inference.energies import first_order, second_order
 
 __all__ = ["Climb", "climb"]
 
-#: Steps between two Hessians, one of which costs about as much as that many gradients of 10^6 rows.
+#: Steps between two Hessians; of many rows one costs about as much as that many gradients.
 ROUND = 32
 #: Newton decrement g' H^-1 g at which a climb rests: within 1e-7 standard deviations of the mode.
 REST = 1e-14
