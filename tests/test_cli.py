@@ -884,12 +884,19 @@ def test_all_pairs(run, here):
     rows = {row.pop("contrast"): row for row in answer["pairs"]}
     assert list(rows) == ["a - twin", "a - c", "twin - c"]
     zero = dict.fromkeys(["estimate", "std_error", "low", "high", "low_all", "high_all"], 0.0)
-    assert rows["a - twin"] == {**zero, "decided": "no"}
+    assert rows["a - twin"] == {**zero, "p": 1.0, "p_all": 1.0, "decided": "no"}
     assert rows["a - c"].pop("decided") == rows["twin - c"].pop("decided")
     assert rows["a - c"] == pytest.approx(rows["twin - c"])
     assert rows["a - c"]["low_all"] <= rows["a - c"]["low"]
     whole = strict(run("estimate", "s", "--format", "json").out)
     assert whole["contrasts"][0]["estimate"] == whole["contrasts"][1]["estimate"]
+    for words, names in (
+        (("--against", "c", "--plot", "c.png"), ["a - c", "twin - c"]),
+        (("--against", "mean"), ["a - mean", "twin - mean", "c - mean"]),
+    ):
+        answer = strict(run("estimate", "s", *words, "--format", "json").out)
+        assert [row["contrast"] for row in answer["pairs"]] == names
+    assert Path("c.png").read_bytes().startswith(b"\x89PNG")
     assert whole["notes"] == [
         "a and twin return the same rankings: they differ by exactly 0, whatever is judged"
     ]

@@ -17,7 +17,7 @@ from evenhand import targets
 from evenhand.designs import DESIGNS, design
 from evenhand.errors import EvenhandError, MissingJudgments, SupportError
 from evenhand.estimators import Round, estimate, judge, terms
-from evenhand.intervals import simultaneous, student, welch
+from evenhand.intervals import student, welch
 from evenhand.pools import pool
 from evenhand.precision import in_float64
 from evenhand.sampling import SAMPLERS, Sample, draw, slice_order
@@ -745,33 +745,6 @@ def test_student_interval_is_that_of_scipy(level):
         expected = scipy.stats.t.interval(level, nu[i], value[i], error[i])
         np.testing.assert_allclose([low[i], high[i]], expected, rtol=1e-10)
     assert low[2] == high[2] == 0
-
-
-def test_simultaneous_multiplier_is_the_student_quantile_for_one_contrast():
-    for nu in (4.0, 30.0):
-        expected = scipy.stats.t.ppf(0.975, nu)
-        assert simultaneous(np.array([[3.0]]), np.array([nu]), 0.95) == pytest.approx(expected)
-        # A contrast that cannot vary does not count.
-        both = simultaneous(np.array([[3.0], [0.0]]), np.array([nu, nu]), 0.95)
-        assert both == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("m", [2, 10])
-def test_simultaneous_multiplier_is_sidak_for_independent_contrasts(m):
-    found = simultaneous(np.diag(np.arange(1.0, m + 1)), np.full(m, 1e6), 0.95)
-    sidak = scipy.stats.norm.ppf((1 + 0.95 ** (1 / m)) / 2)
-    assert found == pytest.approx(sidak, abs=0.03)
-
-
-def test_simultaneous_multiplier_lies_between_one_and_bonferroni():
-    rng = np.random.default_rng(2)
-    for m, rank, nu in ((3, 1, 5.0), (10, 10, 9.0)):
-        factor = rng.normal(size=(m, rank))
-        found = simultaneous(factor, np.full(m, nu), 0.9)
-        assert found >= scipy.stats.t.ppf(0.95, nu) - 1e-12
-        assert found <= scipy.stats.t.ppf(1 - 0.05 / m, nu) + 1e-12
-        if rank == 1:  # All one contrast: no price for several.
-            assert found == pytest.approx(scipy.stats.t.ppf(0.95, nu), abs=0.03)
 
 
 # How results are shown

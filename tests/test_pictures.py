@@ -78,6 +78,21 @@ def test_comparisons_are_antisymmetric_and_dots_mark_what_is_decided(world):
     assert len(dots) == 2 * pairs.decided.sum()
 
 
+def test_contrasts_alone_and_together(world):
+    shown = world.answer.against()
+    ax = pictures.plot_contrasts(shown)
+    together, own = ax.containers
+    for bars, low, high in (
+        (together, shown.low_all, shown.high_all),
+        (own, shown.low, shown.high),
+    ):
+        (segments,) = bars.lines[2]
+        ends = np.array([(s[0, 0], s[1, 0]) for s in segments.get_segments()])
+        np.testing.assert_allclose(ends, np.stack([low, high], axis=1))
+    (dots,) = [line for line in ax.lines if line.get_label() == "decided"]
+    assert sorted(dots.get_xdata()) == sorted(shown.value[shown.decided])
+
+
 def test_draws_by_rank_count_every_drawn_pair(world):
     ax = pictures.plot_draws(world.sample, world.pool)
     assert sum(int(text.get_text().replace(",", "")) for text in ax.texts) == 120

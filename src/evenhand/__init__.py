@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from evenhand.certificates import Certificate as Certificate
     from evenhand.certificates import Certificates as Certificates
     from evenhand.certificates import certify as certify
+    from evenhand.comparisons import Comparisons as Comparisons
     from evenhand.controls import control_variates as control_variates
     from evenhand.controls import cross_fit as cross_fit
     from evenhand.designs import Design as Design
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from evenhand.errors import PrecisionError as PrecisionError
     from evenhand.errors import StudyError as StudyError
     from evenhand.errors import SupportError as SupportError
-    from evenhand.estimates import Comparisons as Comparisons
     from evenhand.estimates import Estimate as Estimate
     from evenhand.estimators import estimate as estimate
     from evenhand.estimators import judge as judge
@@ -108,7 +108,8 @@ _ROOMS = {
         "StudyError",
         "SupportError",
     ),
-    "estimates": ("Comparisons", "Estimate"),
+    "comparisons": ("Comparisons",),
+    "estimates": ("Estimate",),
     "estimators": ("estimate", "judge"),
     "evaluation": ("Evaluation", "evaluate"),
     "focus": ("focused",),

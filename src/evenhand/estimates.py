@@ -13,80 +13,15 @@ from typing import Any
 import numpy as np
 
 from evenhand import intervals
+from evenhand.comparisons import Comparisons, Joint, p_alone
 from evenhand.errors import EvenhandError
 from evenhand.evidence import Evidence, of_contrasts
 from evenhand.population import worth
-from evenhand.tables import Result, Table, rows
-from evenhand.targets import Goal
+from evenhand.tables import Result, Table, decimals, rows
+from evenhand.targets import Goal, baseline, rank
 from evenhand.targets import pairs as all_pairs
 
-__all__ = ["Comparisons", "Estimate", "uncovered_contrasts"]
-
-
-@dataclass(frozen=True, eq=False)
-class Comparisons(Result):
-    """Every system against every other, with intervals for each alone and for all together.
-
-    Attributes
-    ----------
-    systems
-        Names of the k systems.
-    names
-        ``x - y`` for each of the k (k - 1) / 2 pairs, in the order of `systems`.
-    level
-        Confidence level of the intervals.
-    value, std_error, low, high
-        By pair, in the measure's unit; NaN where a pair is not covered.
-    spread
-        What stands for the standard error where all pairs are covered together: with few relevant
-        draws it is larger, see `evenhand.intervals`.
-    multiplier
-        How many of it to either side cover all pairs together.
-    """
-
-    systems: tuple[str, ...]
-    names: tuple[str, ...]
-    level: float
-    value: np.ndarray
-    std_error: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    spread: np.ndarray
-    multiplier: float
-
-    @property
-    def decided(self) -> np.ndarray:
-        """Which differences are not 0, all pairs taken together; bool, shape (pairs,)."""
-        return np.abs(self.value) > self.multiplier * self.spread
-
-    def _columns(self) -> dict[str, Any]:
-        half = self.multiplier * self.spread
-        return {
-            "contrast": self.names,
-            "estimate": self.value,
-            "std_error": self.std_error,
-            "low": self.low,
-            "high": self.high,
-            "low_all": self.value - half,
-            "high_all": self.value + half,
-            "decided": ["yes" if d else "no" for d in self.decided],
-        }
-
-    def tables(self) -> list[Table]:
-        """One table, a row a pair."""
-        title = (
-            f"All pairs; low and high cover each alone, low_all and high_all all together, "
-            f"at {self.level:.0%}"
-        )
-        return [Table.of(title, self._columns(), _digits(self.std_error))]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The rows of the table, in full precision."""
-        return {
-            "level": self.level,
-            "multiplier": self.multiplier,
-            "pairs": rows(self._columns()),
-        }
+__all__ = ["Estimate", "uncovered_contrasts"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +148,7 @@ class Estimate(Result):
 
     def tables(self) -> list[Table]:
         """Systems and, unless the goal is `absolute`, contrasts."""
-        digits = _digits(np.concatenate([self.std_error, self.contrast_std_error]))
+        digits = decimals(np.concatenate([self.std_error, self.contrast_std_error]))
         title = (
             f"{self.goal.target.measure} on "
             f"{'this set of' if self.question == 'queries' else 'queries like these'} "
@@ -276,33 +211,60 @@ class Estimate(Result):
     @cached_property
     def pairs(self) -> Comparisons:
         """Every system against every other; NaN where a pair is not covered."""
-        goal = all_pairs(self.goal.target)
+        return self.compare(all_pairs(self.goal.target))
+
+    def against(self, system: str | None = None) -> Comparisons:
+        """Every other system against one of them, or against the mean of all.
+
+        Raises
+        ------
+        EvenhandError
+            If there is no such system.
+        """
+        target = self.goal.target
+        return self.compare(rank(target) if system is None else baseline(target, system))
+
+    def compare(self, goal: Goal) -> Comparisons:
+        """Any contrasts of the systems, each alone and all together."""
         lost = uncovered_contrasts(goal, self.reached)
         # F F' = covariance; an eigenvector basis stands a covariance of lower rank than size.
         eigenvalue, eigenvector = np.linalg.eigh(self.covariance)
         factor = goal.matrix @ (eigenvector * np.sqrt(np.maximum(eigenvalue, 0.0)))
-        first, second = (np.argmax(goal.matrix, 1), np.argmin(goal.matrix, 1))
-        group = np.arange(len(self.goal.target.systems))
+        # Twins differ by exactly 0, however their weights are rounded.
+        apart = goal.matrix.copy()
         for twins in self.goal.target.identical():
-            group[twins] = twins[0]
-        same = (group[first] == group[second])[:, None]
-        degrees = np.minimum(self.degrees[first], self.degrees[second])
-        factor = np.where(same, 0.0, factor)
+            apart[:, twins[0]] = apart[:, twins].sum(1)
+            apart[:, twins[1:]] = 0.0
+        factor[np.abs(apart).max(1) <= 1e-12] = 0.0
+        involved = goal.matrix != 0
+        degrees = np.where(involved, self.degrees, np.inf).min(1)
         value = np.where(lost, np.nan, goal.matrix @ self.reached_value)
         std_error = np.sqrt((factor**2).sum(1))
         kind = intervals.check_interval(self.interval)
         moments = self.evidence.moments(goal.matrix, value)
-        low, high = kind.limits(moments, self.level)
         spread = kind.spread(moments)
-        if self.question == "population":
+        between, known_to = np.zeros(len(value)), len(self.goal.target.pool.queries) - 1
+        population = self.question == "population"
+        if population:
             between = of_contrasts(self.between, goal.matrix)
-            known_to = len(self.goal.target.pool.queries) - 1
-            low, high = intervals.widened(value, low, high, between, known_to, self.level)
             spread = np.sqrt(spread**2 + between)
             degrees = np.minimum(degrees, known_to)
-        multiplier = intervals.simultaneous(factor, degrees, self.level)
+
+        def limits(level: intervals.Level) -> tuple[np.ndarray, np.ndarray]:
+            low, high = kind.limits(moments, level)
+            if not population:
+                return low, high
+            return intervals.widened(value, low, high, between, known_to, level)
+
+        low, high = limits(self.level)
         if ((std_error == 0) & (spread > 0)).any():  # draws that say nothing of how these vary
-            multiplier = intervals.bonferroni(len(value), degrees, self.level)
+            joint = Joint.unknown(len(value), degrees)
+        else:
+            joint = Joint.of(factor, degrees)
+        size = np.where(value == 0, 0.0, np.abs(value))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            t = np.where(size == 0, 0.0, size / spread)
+        p = p_alone(limits, value)
         return Comparisons(
             systems=self.goal.target.systems,
             names=goal.names,
@@ -312,14 +274,10 @@ class Estimate(Result):
             low=low,
             high=high,
             spread=spread,
-            multiplier=multiplier,
+            multiplier=joint.multiplier(self.level),
+            p=p,
+            p_all=np.maximum(joint.p_value(t), p),
         )
-
-
-def _digits(std_error: np.ndarray) -> int:
-    """Decimals that show the smallest standard error with two digits."""
-    positive = std_error[np.isfinite(std_error) & (std_error > 0)]
-    return int(np.clip(1 - np.floor(np.log10(positive.min())), 2, 8)) if len(positive) else 4
 
 
 def uncovered_contrasts(goal: Goal, reached: np.ndarray) -> np.ndarray:

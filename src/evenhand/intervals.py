@@ -43,40 +43,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
 from evenhand.errors import EvenhandError
 from evenhand.evidence import Moments, welch
-from evenhand.precision import in_float64
 from evenhand.stages import Control
 
 __all__ = [
     "DEFAULT",
     "INTERVALS",
     "Interval",
-    "bonferroni",
     "check_interval",
     "check_level",
     "chosen",
     "cubic",
-    "simultaneous",
     "student",
     "welch",
     "widened",
 ]
 
 
-def check_level(level: float) -> float:
+#: One for all contrasts, or one for each.
+Level = float | np.ndarray
+
+
+def check_level(level: Level) -> Level:
     """Give the confidence level back if it lies in (0, 1)."""
-    if not 0 < level < 1:
-        raise EvenhandError(
-            f"the level must lie between 0 and 1, got {level:g}", hint="--level 0.95"
-        )
+    if not np.all((np.asarray(level) > 0) & (np.asarray(level) < 1)):
+        raise EvenhandError(f"the level must lie between 0 and 1, got {level}", hint="--level 0.95")
     return level
 
 
@@ -95,7 +91,7 @@ def _spread(m: Moments):
     return xp.sqrt(m.variance + (1.5 - m.side**2) * _unseen(m, xp))
 
 
-def cubic(m: Moments, level: float):
+def cubic(m: Moments, level: Level):
     """Limits of equation (4), held to the range of the contrast and around the estimate.
 
     Parameters
@@ -106,7 +102,7 @@ def cubic(m: Moments, level: float):
         Nominal coverage of the two limits together; static.
     """
     xp = m.variance.__array_namespace__()
-    z = float(special.ndtri(0.5 + check_level(level) / 2))
+    z = special.ndtri(0.5 + check_level(level) / 2)
     s = _spread(m)
 
     def limit(sign: int):
@@ -121,7 +117,7 @@ def cubic(m: Moments, level: float):
 
 
 def student(
-    estimate: np.ndarray, std_error: np.ndarray, degrees: np.ndarray, level: float
+    estimate: np.ndarray, std_error: np.ndarray, degrees: np.ndarray, level: Level
 ) -> tuple[np.ndarray, np.ndarray]:
     """Student's interval for each estimate alone; shapes (m,), in the measure's unit."""
     check_level(level)
@@ -129,11 +125,11 @@ def student(
     return estimate - half, estimate + half
 
 
-def _student(m: Moments, level: float) -> tuple[np.ndarray, np.ndarray]:
+def _student(m: Moments, level: Level) -> tuple[np.ndarray, np.ndarray]:
     return student(m.estimate, np.sqrt(m.variance), np.maximum(m.degrees, 1.0), level)
 
 
-def _normal(m: Moments, level: float) -> tuple[np.ndarray, np.ndarray]:
+def _normal(m: Moments, level: Level) -> tuple[np.ndarray, np.ndarray]:
     half = special.ndtri(0.5 + check_level(level) / 2) * np.sqrt(m.variance)
     return m.estimate - half, m.estimate + half
 
@@ -144,7 +140,7 @@ def widened(
     high: np.ndarray,
     variance: np.ndarray,
     degrees: float,
-    level: float,
+    level: Level,
 ) -> tuple[np.ndarray, np.ndarray]:
     r"""An interval for a sum of two independent errors, from that for one and the other's variance.
 
@@ -172,7 +168,7 @@ class Interval:
     """
 
     name: str
-    limits: Callable[[Moments, float], tuple[np.ndarray, np.ndarray]]
+    limits: Callable[[Moments, Level], tuple[np.ndarray, np.ndarray]]
     spread: Callable[[Moments], np.ndarray]
 
 
@@ -207,48 +203,3 @@ def check_interval(name: str) -> Interval:
         known = ", ".join(("auto", *INTERVALS))
         raise EvenhandError(f"unknown interval {name!r}", hint=f"known are {known}")
     return INTERVALS[name]
-
-
-@in_float64
-def simultaneous(
-    factor: np.ndarray, degrees: np.ndarray, level: float, *, n_draws: int = 20_000
-) -> float:
-    """Multiplier c such that estimate +- c std_error covers all m contrasts together.
-
-    The quantile of max_i |T_i|, T multivariate t with the correlation estimated, found by
-    simulation with a fixed key: Student's with one contrast, and never above Bonferroni's.
-
-    Parameters
-    ----------
-    factor
-        F with F F' the covariance of the contrasts; shape (m, r).
-    degrees
-        Shape (m,); the smallest is taken.
-    level
-        Probability that all are covered.
-    n_draws
-        Simulated maxima; the multiplier is then right to about 0.02.
-    """
-    check_level(level)
-    spread = np.sqrt((factor**2).sum(1))
-    factor = factor[spread > 0] / spread[spread > 0, None]
-    nu = float(np.min(degrees))
-    alone = float(special.stdtrit(nu, 0.5 + level / 2))
-    if len(factor) <= 1:
-        return alone
-    maxima = np.asarray(_maxima(jax.random.key(0), jnp.asarray(factor), jnp.asarray(nu), n_draws))
-    most = bonferroni(len(factor), degrees, level)
-    return float(np.clip(np.quantile(maxima, level), alone, most))
-
-
-def bonferroni(m: int, degrees: np.ndarray, level: float) -> float:
-    """Multiplier for m contrasts of which nothing is known but their number."""
-    return float(special.stdtrit(float(np.min(degrees)), 1 - (1 - level) / (2 * m)))
-
-
-@partial(jax.jit, static_argnames=("n_draws",))
-def _maxima(key: jax.Array, factor: jax.Array, nu: jax.Array, n_draws: int) -> jax.Array:
-    key_normal, key_chi = jax.random.split(key)
-    normal = jax.random.normal(key_normal, (n_draws, factor.shape[1]), factor.dtype)
-    highest = jax.lax.map(lambda z: jnp.abs(factor @ z).max(), normal, batch_size=256)
-    return highest / jnp.sqrt(jax.random.chisquare(key_chi, nu, (n_draws,), factor.dtype) / nu)

@@ -19,7 +19,8 @@ from matplotlib.figure import Figure
 from evenhand.errors import EvenhandError
 
 if TYPE_CHECKING:
-    from evenhand.estimates import Comparisons, Estimate
+    from evenhand.comparisons import Comparisons
+    from evenhand.estimates import Estimate
     from evenhand.evaluation import Evaluation
     from evenhand.plans import Plan
     from evenhand.pools import Pool
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "figure",
     "plot_comparisons",
+    "plot_contrasts",
     "plot_draws",
     "plot_estimate",
     "plot_evaluation",
@@ -79,7 +81,9 @@ def _axes(ax: Axes | None, rows: int) -> Axes:
     return figure(height=max(2.2, 0.9 + 0.24 * rows))[1][0] if ax is None else ax
 
 
-def _forest(ax: Axes, names, value, low, high, *, colour: str, label: str) -> np.ndarray:
+def _forest(
+    ax: Axes, names, value, low, high, *, colour: str, label: str, width: float = 1.4
+) -> np.ndarray:
     """Estimates with intervals, one row each, the largest on top; gives the row of each."""
     row = np.empty(len(value))
     row[np.argsort(np.where(np.isnan(value), -np.inf, value), kind="stable")] = np.arange(
@@ -93,7 +97,7 @@ def _forest(ax: Axes, names, value, low, high, *, colour: str, label: str) -> np
         fmt="o",
         color=colour,
         markersize=4,
-        linewidth=1.4,
+        linewidth=width,
         capsize=2,
         label=label,
     )
@@ -180,6 +184,23 @@ def plot_comparisons(comparisons: Comparisons, *, ax: Axes | None = None) -> Axe
     bar = ax.get_figure(root=True).colorbar(image, ax=ax, shrink=0.8, extend="both")  # type: ignore[union-attr] - never None here
     bar.set_label("row minus column, in standard errors", fontsize="small")
     ax.set_title(f"dot: decided at {comparisons.level:.0%}, all pairs together", fontsize="medium")
+    return ax
+
+
+def plot_contrasts(comparisons: Comparisons, *, ax: Axes | None = None) -> Axes:
+    """Contrasts with the interval of each alone, and thin behind it the one that holds all."""
+    ax = _axes(ax, len(comparisons.names))
+    value, level, names = comparisons.value, f"{comparisons.level:.0%}", comparisons.names
+    together, own = f"all together, {level}", f"each alone, {level}"
+    ends = (comparisons.low_all, comparisons.high_all)
+    _forest(ax, names, value, *ends, colour=GREY, label=together, width=0.8)
+    ends = (comparisons.low, comparisons.high)
+    row = _forest(ax, names, value, *ends, colour=BLUE, label=own, width=2.4)
+    sure = comparisons.decided
+    ax.plot(value[sure], row[sure], "o", color=ORANGE, markersize=4, zorder=4, label="decided")
+    ax.axvline(0, color=GREY, linewidth=0.8, linestyle=":")
+    ax.set_xlabel("difference")
+    ax.legend(frameon=False, fontsize="small", loc="lower right")
     return ax
 
 

@@ -5,7 +5,7 @@ From all pairs at once: a system stands between
     1 + (systems that are above it)   and   k - (systems that are below it)                  (1)
 
 where x is *above* y if the simultaneous interval of their difference lies above 0
-(`evenhand.estimates.Comparisons`). All rank intervals hold together with the probability of the
+(`evenhand.comparisons.Comparisons`). All rank intervals hold together with the probability of the
 level, and *contenders* are the systems above which no other is (Hsu 1996, *Multiple Comparisons*;
 Mohamad et al. 2019 for ranks).
 

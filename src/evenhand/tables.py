@@ -19,7 +19,7 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["FORMATS", "Result", "Table", "plain", "rows"]
+__all__ = ["FORMATS", "Result", "Table", "decimals", "plain", "rows"]
 
 Value = str | float | int | None
 
@@ -173,6 +173,12 @@ class Table:
 def rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Columns of equal length as one dictionary a row."""
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def decimals(std_error: np.ndarray) -> int:
+    """Decimals that show the smallest standard error with two digits."""
+    positive = std_error[np.isfinite(std_error) & (std_error > 0)]
+    return int(np.clip(1 - np.floor(np.log10(positive.min())), 2, 8)) if len(positive) else 4
 
 
 #: How a result can be printed.

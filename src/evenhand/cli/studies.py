@@ -152,6 +152,11 @@ def judge(study: str, files: tuple[str, ...], negative: str, revise: bool, form:
 )
 @click.option("--bounds", is_flag=True, help="Give bounds for systems that no round covers wholly.")
 @click.option("--pairs", is_flag=True, help="Compare every pair, each alone and all together.")
+@click.option(
+    "--against",
+    metavar="SYSTEM|mean",
+    help="Compare every other system with this one, or with the mean of all.",
+)
 @click.option("--ranks", is_flag=True, help="Rank intervals, and the chance to be the best.")
 @click.option(
     "--combine",
@@ -176,6 +181,7 @@ def estimate(
     question: str,
     bounds: bool,
     pairs: bool,
+    against: str | None,
     ranks: bool,
     plot: str | None,
     form: str,
@@ -184,27 +190,24 @@ def estimate(
     """Estimate systems and contrasts with intervals."""
     from evenhand.study import Study
 
+    if sum([pairs, against is not None, ranks]) > 1:
+        raise click.UsageError("--pairs, --against and --ranks are one answer each: ask for one")
     found = Study.open(study).estimate(level=level, question=question, bounds=bounds, **options)
-    standings = None
-    if pairs and ranks:
-        raise click.UsageError("--pairs and --ranks are two answers: ask for one at a time")
-    if ranks:
+    answer, picture = found, "plot_estimate"
+    if pairs:
+        answer, picture = found.pairs, "plot_comparisons"
+    elif against is not None:
+        whole = against == "mean" and against not in found.goal.target.systems
+        answer, picture = found.against(None if whole else against), "plot_contrasts"
+    elif ranks:
         from evenhand.standings import ranking
 
-        standings = ranking(found)
-        show(standings, form)
-    else:
-        show(found.pairs if pairs else found, form)
+        answer, picture = ranking(found), "plot_standings"
+    show(answer, form)
     if plot is not None:
         from evenhand import pictures
 
-        if standings is not None:
-            ax = pictures.plot_standings(standings)
-        elif pairs:
-            ax = pictures.plot_comparisons(found.pairs)
-        else:
-            ax = pictures.plot_estimate(found)
-        pictures.save(ax, plot)
+        pictures.save(getattr(pictures, picture)(answer), plot)
 
 
 @click.command()
