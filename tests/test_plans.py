@@ -188,3 +188,41 @@ def test_opening_queries_costs_what_it_may_and_no_other_way_is_better():
                 assert variance(other, more) >= found.variance * (1 - 1e-9)
     with pytest.raises(EvenhandError, match="must be above 0"):
         open_queries(size, query, 12, budget=0.0, query_cost=1.0)
+
+
+def test_what_queries_cost(made_target):
+    target, utility = made_target(0)
+    goal, pool = targets.rank(target), target.pool
+    made = design(goal, rank_utility(pool))
+    found = forecast(made, rank_utility(pool).second_moment)
+    for n in (5, 20):
+        seen = [
+            len(np.unique(pool.query[draw(jax.random.key(key), made, n, folds=1).draws]))
+            for key in range(200)
+        ]
+        # A sample of fixed size differs a little from independent draws of its cells.
+        assert found.opens(n) == pytest.approx(np.mean(seen), rel=0.05)
+    told = plan(found, half_width=0.3, query_cost=10.0, judgment_cost=2.0)
+    shown = told.columns
+    for n, queries, cost in zip(shown["judgments"], shown["queries"], shown["cost"], strict=True):
+        assert cost == pytest.approx(2 * n + 10 * queries)
+    assert "cost" not in plan(found, half_width=0.3).columns
+    # A query that was opened costs nothing more.
+    first = draw(jax.random.key(0), made, 30, folds=1)
+    judged = Round(first, utility[first.draws])
+    again = forecast(
+        made, rank_utility(pool).second_moment, estimate=estimate(goal, [judged]), rounds=[judged]
+    )
+    opened = np.unique(pool.query[first.draws])
+    assert again.opened.sum() == len(opened)
+    assert again.opens(40) <= len(pool.queries) - len(opened)
+    with pytest.raises(EvenhandError, match="a judgment must cost something"):
+        plan(found, half_width=0.3, judgment_cost=0.0)
+
+
+def test_dear_queries_had_better_be_few(made_target):
+    goal = targets.rank(made_target(0)[0])
+    made = design(goal, flat(goal.target.pool))
+    told = forecast(made, flat(goal.target.pool).second_moment)
+    (note, *_) = [n for n in plan(told, half_width=2.0, query_cost=1e3).notes if "opened" in n]
+    assert "of the round's variance (`evenhand.plans.open_queries` says which)" in note

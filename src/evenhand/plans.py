@@ -15,7 +15,13 @@ nothing judged it is 1, and s_c a guess from ranks: a utility near the largest a
 the between-query part of `evenhand.population`, a floor for claims about queries like these.
 
 `Forecast` holds (2); `plan` finds the least n for a half-width, a power or a winner, and makes a
-table around it. `open_queries` is for when a query costs something before its first judgment.
+table around it. Where a query costs something before its first judgment, since an assessor has to
+understand it, n pairs cost
+
+    c n + C sum_x [1 - prod_{c in x} (1 - pi_c(n))]                                          (3)
+
+over the queries x that no judgment has opened yet, and `open_queries` says how far a design made
+for that would come at the same price.
 
 References
 ----------
@@ -65,6 +71,8 @@ class Forecast:
         Between-query variance, 0 for this set of queries; shape (contrasts,).
     estimate
         What the rounds so far say; None where there are none.
+    opened
+        Queries of which something is judged; bool, shape (queries,).
     """
 
     design: Design
@@ -74,6 +82,7 @@ class Forecast:
     weight: float
     between: np.ndarray
     estimate: Estimate | None
+    opened: np.ndarray
 
     @property
     def most(self) -> int:
@@ -84,6 +93,13 @@ class Forecast:
         """Equation (2) for n more judgments; shape (contrasts,)."""
         total = _left(self.size, _included(self.design.q, n))
         return self.so_far + self.weight**2 * total * self.shares + self.between
+
+    def opens(self, n: int) -> float:
+        """Queries that n more judgments are expected to open, by equation (3)."""
+        pool = self.design.goal.target.pool
+        missed = np.log1p(-np.minimum(_included(self.design.q, n), 1.0 - 1e-12))
+        none = np.exp(np.bincount(pool.query, missed, minlength=len(pool.queries)))
+        return float((1.0 - none)[~self.opened].sum())
 
 
 def _included(q: np.ndarray, n: int) -> np.ndarray:
@@ -148,7 +164,11 @@ def forecast(
         each += factor @ goal.at(cells[some]) ** 2
     total = float(each @ goal.importance)
     shares = each / total if total > 0 else each
-    return Forecast(design, scale * square, shares, so_far, weight, between, estimate)
+    pool = goal.target.pool
+    opened = np.zeros(len(pool.queries), bool)
+    for one in rounds or ():
+        opened[pool.query[one.sample.draws]] = True
+    return Forecast(design, scale * square, shares, so_far, weight, between, estimate, opened)
 
 
 @dataclass(frozen=True)
@@ -208,6 +228,8 @@ def plan(
     effect: float | None = None,
     winner: float | None = None,
     level: float = 0.95,
+    query_cost: float = 0.0,
+    judgment_cost: float = 1.0,
 ) -> Plan:
     """Find the least number of further judgments.
 
@@ -223,6 +245,8 @@ def plan(
         Wanted probability that the leader so far is the best, if values are as estimated.
     level
         Of the intervals.
+    query_cost, judgment_cost
+        What a query costs before its first judgment, and what each judgment costs, in one currency.
 
     Raises
     ------
@@ -230,6 +254,8 @@ def plan(
         If not exactly one thing is wanted, or a number cannot be used.
     """
     check_level(level)
+    if query_cost < 0 or judgment_cost <= 0:
+        raise EvenhandError("a judgment must cost something, and a query nothing or something")
     wanted = [half_width is not None, power is not None or effect is not None, winner is not None]
     if sum(wanted) != 1 or (power is None) != (effect is None):
         raise EvenhandError(
@@ -281,7 +307,13 @@ def plan(
         columns["power"] = [detects(n) for n in grid]
     if told.estimate is not None and len(told.estimate.value) > 1:
         columns["best"] = [leads(n) for n in grid]
+    if query_cost:
+        columns["queries"] = [told.opens(n) for n in grid]
+        both = zip(grid, columns["queries"], strict=True)
+        columns["cost"] = [judgment_cost * n + query_cost * opens for n, opens in both]
     floor, notes = width(told.most), []
+    if query_cost and needed is not None:
+        notes += _cheaper(told, needed, query_cost, judgment_cost)
     if needed is None and told.so_far.any():
         notes.append(
             f"the rounds so far keep a weight of {1 - told.weight:.0%}, which leaves a half-width "
@@ -298,6 +330,29 @@ def plan(
             "again after a first round"
         )
     return Plan(question, needed, level, columns, floor, tuple(notes))
+
+
+def _cheaper(told: Forecast, n: int, query_cost: float, judgment_cost: float) -> list[str]:
+    """What a design that opens few queries would bring at the price of n judgments."""
+    pool = told.design.goal.target.pool
+    price = judgment_cost * n + query_cost * told.opens(n)
+    made = open_queries(
+        told.size,
+        pool.query,
+        len(pool.queries),
+        budget=price,
+        query_cost=query_cost,
+        judgment_cost=judgment_cost,
+    )
+    here = _left(told.size, _included(told.design.q, n))
+    if made.variance >= 0.95 * here:
+        return []
+    judged = float((made.chance * made.judgments).sum() / made.chance.sum())
+    return [
+        f"at that price, {made.chance.sum():.0f} of {len(pool.queries):,} queries opened at random "
+        f"and {judged:.0f} pairs of each would leave {made.variance / here:.0%} of the round's "
+        "variance (`evenhand.plans.open_queries` says which)"
+    ]
 
 
 def _least(aim: Callable[[int], bool], most: int) -> int | None:

@@ -403,6 +403,8 @@ class Study:
         winner: float | None = None,
         level: float = 0.95,
         question: str = "queries",
+        query_cost: float = 0.0,
+        judgment_cost: float = 1.0,
     ) -> Plan:
         """How many more judgments are needed, in one further round; see `evenhand.plans`.
 
@@ -416,6 +418,8 @@ class Study:
             Wanted probability that the leader so far is the best.
         level, question
             Of the intervals, as in `estimate`.
+        query_cost, judgment_cost
+            What a query costs before its first judgment, and what each judgment costs.
 
         Raises
         ------
@@ -431,6 +435,8 @@ class Study:
             effect=effect,
             winner=winner,
             level=level,
+            query_cost=query_cost,
+            judgment_cost=judgment_cost,
         )
 
     def prior(

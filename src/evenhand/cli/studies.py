@@ -218,6 +218,14 @@ def estimate(
 )
 @click.option("--effect", type=float, metavar="D", help="Their difference, in the measure's unit.")
 @click.option("--winner", type=float, metavar="P", help="Probability that the leader is the best.")
+@click.option(
+    "--query-cost",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="Of a query before its first judgment: adds a column of costs.",
+)
+@click.option("--judgment-cost", type=float, default=1.0, show_default=True, help="Of each.")
 @LEVEL
 @QUESTION
 @plot_option("Also draw width by judgments.")
