@@ -71,8 +71,11 @@ Level = float | np.ndarray
 
 def check_level(level: Level) -> Level:
     """Give the confidence level back if it lies in (0, 1)."""
-    if not np.all((np.asarray(level) > 0) & (np.asarray(level) < 1)):
-        raise EvenhandError(f"the level must lie between 0 and 1, got {level}", hint="--level 0.95")
+    outside = np.atleast_1d(level)[~((np.atleast_1d(level) > 0) & (np.atleast_1d(level) < 1))]
+    if len(outside):
+        raise EvenhandError(
+            f"the level must lie between 0 and 1, got {outside[0]:g}", hint="--level 0.95"
+        )
     return level
 
 
