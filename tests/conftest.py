@@ -14,6 +14,7 @@ import math
 import os
 import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
 # Most of the suite's time is compilation, and much of it of the same functions: workers and the
 # processes that tests start share what was compiled. JAX reads these when it is imported.
@@ -39,6 +40,18 @@ BATCH = 512
 # Compiling costs more than running here.
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 LAST = 1.0 - 2.0**-52  # the largest uniform that JAX makes
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forgotten():
+    """Forget what was compiled before a process has as many mappings as it may (65,530 on Linux).
+
+    Each compiled function takes some; XLA aborts where it gets no more.
+    """
+    yield
+    mappings = Path("/proc/self/maps")
+    if mappings.exists() and mappings.read_bytes().count(b"\n") > 20_000:
+        jax.clear_caches()
 
 
 @dataclass(frozen=True)
