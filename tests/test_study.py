@@ -880,7 +880,7 @@ def test_queries_that_were_changed_are_noticed(make):
 
 DRIVER = r"""
 import itertools, json, os, resource, shutil, signal, sqlite3, sys, types, warnings
-warnings.simplefilter("ignore")
+warnings.simplefilter("ignore")  # its output is compared word for word
 from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq

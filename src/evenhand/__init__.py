@@ -153,7 +153,7 @@ _HOME["measure"] = ("measures", "parse")
 _HOME["feature_table"] = ("features", "features")
 
 # Made from the table above; that both agree with the imports for type checkers is tested.
-__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll] - one list, not two
 
 
 def __getattr__(name: str) -> Any:

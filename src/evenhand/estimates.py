@@ -261,9 +261,8 @@ class Estimate(Result):
             joint = Joint.unknown(len(value), degrees)
         else:
             joint = Joint.of(factor, degrees)
-        size = np.where(value == 0, 0.0, np.abs(value))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            t = np.where(size == 0, 0.0, size / spread)
+        with np.errstate(divide="ignore", invalid="ignore"):  # what is known exactly is certain
+            t = np.where(value == 0, 0.0, np.abs(value) / spread)
         p = p_alone(limits, value)
         return Comparisons(
             systems=self.goal.target.systems,
