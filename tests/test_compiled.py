@@ -42,17 +42,21 @@ def draw(folder: Path, name: str) -> None:
         assert "compilation cache" not in told.stderr
 
 
-def entries(home: Path) -> list[Path]:
-    return sorted(home.rglob("*-cache"))
+def entries(home: Path, what: str = "cache") -> dict[Path, bytes]:
+    """The compiled programs that are kept; or ``"atime"``, when each was last read."""
+    return {path: path.read_bytes() for path in home.rglob(f"*-{what}")}
 
 
 @pytest.mark.slow
-def test_kept_and_used(home):
+def test_kept_and_used(home, monkeypatch):
+    # Whatever it took to compile: by default a slower moment would keep more the second time.
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     draw(home, "first")
-    kept = {path: path.read_bytes() for path in entries(home)}
+    kept, read = entries(home), entries(home, "atime")
     assert kept
     draw(home, "second")
-    assert {path: path.read_bytes() for path in entries(home)} == kept
+    assert entries(home) == kept
+    assert not entries(home, "atime").items() & read.items()  # each of them was read again
     # A process was killed while it wrote one: nothing but time is lost.
     for path in kept:
         path.write_bytes(path.read_bytes()[:7])
