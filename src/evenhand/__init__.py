@@ -49,12 +49,22 @@ if TYPE_CHECKING:
     from evenhand.focus import focused as focused
     from evenhand.judgments import Labels as Labels
     from evenhand.loops import study_that_learns as study_that_learns
+    from evenhand.measures import AP as AP
     from evenhand.measures import DCG as DCG
+    from evenhand.measures import MAE as MAE
+    from evenhand.measures import MSE as MSE
     from evenhand.measures import RBP as RBP
     from evenhand.measures import Gain as Gain
+    from evenhand.measures import Judged as Judged
+    from evenhand.measures import JudgedP as JudgedP
     from evenhand.measures import Measure as Measure
     from evenhand.measures import P as P
+    from evenhand.measures import R as R
+    from evenhand.measures import Rprec as Rprec
+    from evenhand.measures import Swaps as Swaps
+    from evenhand.measures import nDCG as nDCG
     from evenhand.measures import parse as measure  # noqa: F401 - a public name of its own
+    from evenhand.measures import wSwaps as wSwaps
     from evenhand.pools import Pool as Pool
     from evenhand.pools import pool as pool
     from evenhand.prior import NumPyroPrior as NumPyroPrior
@@ -115,7 +125,23 @@ _ROOMS = {
     "focus": ("focused",),
     "judgments": ("Labels",),
     "loops": ("study_that_learns",),
-    "measures": ("DCG", "Gain", "Measure", "P", "RBP"),
+    "measures": (
+        "AP",
+        "DCG",
+        "Gain",
+        "Judged",
+        "JudgedP",
+        "MAE",
+        "MSE",
+        "Measure",
+        "P",
+        "R",
+        "RBP",
+        "Rprec",
+        "Swaps",
+        "nDCG",
+        "wSwaps",
+    ),
     "pools": ("Pool", "pool"),
     "prior": ("NumPyroPrior", "Posterior", "Prior"),
     "sampling": ("Sample", "draw"),

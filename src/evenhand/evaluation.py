@@ -1,14 +1,16 @@
 r"""Plain evaluation with complete judgments: what trec_eval does, for every system at once.
 
-For measure m, the value of system j on query x is the weighted sum of utilities over its ranking,
+For measure m, the value of system j on query x is, where the measure is linear, the weighted sum of
+utilities over its ranking, and otherwise what `evenhand.measures` says of it:
 
     V_mjx = sum over ranks r of  weight_m(r) * u_m(pair at rank r of j's list for x)          (1)
     V_mj  = (1 / |X|) sum_x V_mjx                                                             (2)
 
 in the measure's own unit, with u the utility of the grade, averaged where a pair has several
-judgments. A pair that nobody judged counts as 0, and so does a query that a system does not answer;
-the notes say how many. Where many ranked documents are unjudged, values are not comparable between
-systems: draw and judge (the rest of this library) instead of evaluating.
+judgments. A pair that nobody judged counts as 0 (MAE, MSE, Swaps, wSwaps: as grade 0), and so does
+a query that a system does not answer; the notes say how many. Where many ranked documents are
+unjudged, values are not comparable between systems: draw and judge (the rest of this library)
+instead of evaluating.
 
 - `evaluate`: runs (or a pool that is there already) and judgments to values.
 - `Evaluation`: the values by measure, system and query; prints as table, JSON, CSV and LaTeX.
@@ -21,17 +23,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from evenhand.errors import EvenhandError
-from evenhand.measures import Measure, parse
+from evenhand.measures import Linear, Lists, Listwise, Measure, Ratio, parse
 from evenhand.pools import Pool, codes_in
 from evenhand.tables import Result, Table, plain
 from evenhand.trec import Qrels, Runs, read_qrels, read_runs
-from evenhand.utilities import mean_utility
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -52,7 +53,7 @@ class Evaluation(Result):
     queries
         Ids of the |X| queries, sorted by bytes.
     values
-        V_mjx, equation (1), in the measure's unit; float64, shape (M, k, |X|).
+        V_mjx, in the measure's unit; float64, shape (M, k, |X|).
     unjudged
         Share of the ranked documents that count for the measure and that nobody judged, from 0 to
         1; float64, shape (M, k); NaN for a system that answers no query.
@@ -171,7 +172,7 @@ def evaluate(
     qrels
         The judgments: `Qrels`, or anything that `read_qrels` takes.
     measures
-        One or several, as measures or as users write them (``"P@10"``).
+        One or several, as measures or as users write them (``"P@10"``, ``"nDCG@10"``, ``"AP"``).
     queries
         Ids of the queries to average over. By default those of the qrels, or of the pool if one is
         given. A query that a system does not answer earns 0, and a run's other queries are ignored;
@@ -211,34 +212,37 @@ def evaluate(
     if not len(known):
         raise EvenhandError("there are no queries to evaluate on")
 
-    cutoffs = [m.cutoff for m in wanted]
-    depth = None if None in cutoffs else max(c for c in cutoffs if c is not None)
+    depths = [_depth(measure) for measure in wanted]
+    depth = None if None in depths else max(d for d in depths if d is not None)
     if isinstance(runs, Pool):
         _check_depth(runs, wanted)
-    pair, judged = _pairs(qrels)
-    ranked, ignored = _ranked(runs, qrels, judged, known, depth)
-    k, n = len(runs.systems), len(known)
-    group = ranked.system.astype(np.int64) * n + ranked.query
-    answered = np.bincount(group[ranked.rank == 1], minlength=k * n).reshape(k, n) > 0
+    lists, ignored = _lists(runs, qrels, known, depth)
+    k, n = lists.n_systems, lists.n_queries
+    answered = np.bincount(lists.number[lists.rank == 1], minlength=k * n).reshape(k, n) > 0
+    if any(isinstance(measure, Listwise) for measure in wanted):
+        lists = lists.ordered()
 
     values = np.empty((len(wanted), k, n))
     counted, missing = np.empty((2, len(wanted), k))
-    hit = np.flatnonzero(ranked.pair >= 0)
-    hit_pair, hit_group, hit_rank = ranked.pair[hit], group[hit], ranked.rank[hit]
-    ranks = np.arange(1, int(ranked.rank.max()) + 1)
+    hit = np.flatnonzero(lists.pair >= 0)
+    hit_pair, hit_number, hit_rank = lists.pair[hit], lists.number[hit], lists.rank[hit]
+    ranks = np.arange(1, int(lists.rank.max()) + 1)
     for m, measure in enumerate(wanted):
-        utility = np.zeros(len(judged))
-        cells, mean = mean_utility(pair, qrels.grade, measure)
-        utility[cells] = mean
+        if isinstance(measure, Listwise):
+            values[m] = measure.values(lists)
+            counts = measure.counts(lists)
+            counted[m] = np.bincount(lists.system[counts], minlength=k)
+            missing[m] = np.bincount(lists.system[counts & (lists.pair < 0)], minlength=k)
+            continue
+        utility = lists.averaged(measure.utility(lists.grade))
         weight = measure.weight(ranks)
         product = weight[hit_rank - 1] * utility[hit_pair]
         # Most judged documents are not relevant: only the others add to a sum.
         some = np.flatnonzero(product)
-        flat = np.bincount(hit_group[some], product[some], minlength=k * n)
-        values[m] = flat.reshape(k, n)
+        values[m] = lists.total(hit_number[some], product[some])
         counts = weight != 0
-        counted[m] = _count(ranked.system, ranked.rank, counts, k)
-        missing[m] = counted[m] - _count(ranked.system[hit], hit_rank, counts, k)
+        counted[m] = _count(lists.system, lists.rank, counts, k)
+        missing[m] = counted[m] - _count(lists.system[hit], hit_rank, counts, k)
     share = np.divide(missing, counted, out=np.full_like(missing, np.nan), where=counted > 0)
     return Evaluation(
         measures=wanted,
@@ -250,21 +254,14 @@ def evaluate(
             *runs.notes,
             *qrels.notes,
             *_query_notes(runs.systems, qrels, known, answered, ignored),
+            *_norm_notes(wanted, lists, known),
+            *_fault_notes(wanted, answered),
             *_unjudged_notes(wanted, runs.systems, counted, missing),
         ),
     )
 
 
-class _Ranked(NamedTuple):
-    """Ranked documents within the depth, on the queries evaluated; each of shape (n,)."""
-
-    system: np.ndarray
-    query: np.ndarray  # code into the queries evaluated
-    rank: np.ndarray
-    pair: np.ndarray  # number of the judged pair, -1 where nobody judged it
-
-
-def _measures(measures: str | Measure | Iterable[str | Measure]) -> tuple[Measure, ...]:
+def _measures(measures: str | Measure | Iterable[str | Measure]) -> tuple[Linear | Listwise, ...]:
     if isinstance(measures, str | Measure):
         measures = [measures]
     wanted = {str(measure): measure for measure in map(parse, measures)}
@@ -273,11 +270,17 @@ def _measures(measures: str | Measure | Iterable[str | Measure]) -> tuple[Measur
     return tuple(wanted.values())
 
 
-def _check_depth(pool: Pool, measures: Iterable[Measure]) -> None:
+def _depth(measure: Linear | Listwise) -> int | None:
+    """The last rank that a measure looks at."""
+    return measure.depth if isinstance(measure, Listwise) else measure.cutoff
+
+
+def _check_depth(pool: Pool, measures: Iterable[Linear | Listwise]) -> None:
     if pool.depth is None or int(pool.rank.max(initial=0)) < pool.depth:
         return
     for measure in measures:
-        if measure.cutoff is None or measure.cutoff > pool.depth:
+        depth = _depth(measure)
+        if depth is None or depth > pool.depth:
             raise EvenhandError(
                 f"{measure} looks deeper than the pool, whose depth is {pool.depth}",
                 hint="evaluate the runs themselves, or pool them to the measure's cutoff",
@@ -292,12 +295,13 @@ def _pairs(qrels: Qrels) -> tuple[np.ndarray, np.ndarray]:
     return np.cumsum(first) - 1, keys[first]
 
 
-def _ranked(
-    runs: Runs | Pool, qrels: Qrels, judged: np.ndarray, known: pa.Array, depth: int | None
-) -> tuple[_Ranked, int]:
+def _lists(
+    runs: Runs | Pool, qrels: Qrels, known: pa.Array, depth: int | None
+) -> tuple[Lists, int]:
     """What the systems return within the depth, and how many queries of theirs were ignored."""
+    judgment, judged = _pairs(qrels)
     rows = slice(None) if depth is None else np.flatnonzero(runs.rank <= depth)
-    system, rank = runs.system[rows], runs.rank[rows]
+    system, rank, score = runs.system[rows], runs.rank[rows], runs.score[rows]
     if isinstance(runs, Pool):
         cell = np.repeat(np.arange(len(runs), dtype=np.int32), np.diff(runs.start))[rows]
         query, document = runs.query[cell], runs.document[cell]
@@ -310,7 +314,9 @@ def _ranked(
     ignored = int(np.sum(answered & (recode < 0)))
     if ignored:
         keep = np.flatnonzero(recode[query] >= 0)
-        system, rank, query, document = (x[keep] for x in (system, rank, query, document))
+        system, rank, score, query, document = (
+            x[keep] for x in (system, rank, score, query, document)
+        )
     if not len(system):
         raise EvenhandError(
             "no run answers any query of the judgments",
@@ -329,7 +335,19 @@ def _ranked(
     hit = np.flatnonzero((judged_document >= 0) & (judged_query >= 0))
     wanted = judged_query[hit].astype(np.int64) * len(qrels.documents) + judged_document[hit]
     pair[hit] = _find(judged, wanted, len(qrels.queries) * len(qrels.documents))
-    return _Ranked(system, recode[query], rank, pair), ignored
+    lists = Lists(
+        n_systems=len(runs.systems),
+        n_queries=len(known),
+        system=system,
+        number=system.astype(np.int64) * len(known) + recode[query],
+        rank=rank,
+        score=score,
+        pair=pair,
+        judgment=judgment,
+        grade=qrels.grade,
+        query=codes_in(qrels.queries, known)[judged // len(qrels.documents)],
+    )
+    return lists, ignored
 
 
 def _find(keys: np.ndarray, wanted: np.ndarray, n_keys: int) -> np.ndarray:
@@ -377,6 +395,30 @@ def _query_notes(
     return notes
 
 
+def _norm_notes(measures: Iterable[Measure], lists: Lists, known: pa.Array) -> list[str]:
+    """Queries that have judgments and nothing to find, a sentence for measures that agree."""
+    judged = lists.by_query(np.ones(len(lists.query))) > 0
+    empty: dict[bytes, list[str]] = {}
+    for measure in measures:
+        if isinstance(measure, Ratio):
+            nothing = judged & ~(measure.norm(lists) > 0)
+            if nothing.any():
+                empty.setdefault(nothing.tobytes(), []).append(str(measure))
+    return [
+        f"{', '.join(names)}: without a relevant document, so that every system earns 0: "
+        f"{_named(known, np.frombuffer(which, bool))}."
+        for which, names in empty.items()
+    ]
+
+
+def _fault_notes(measures: Iterable[Measure], answered: np.ndarray) -> list[str]:
+    """That an unanswered query looks perfect to a measure that counts faults."""
+    names = [str(m) for m in measures if isinstance(m, Listwise) and m.lower_is_better]
+    if not names or answered.all():
+        return []
+    return [f"{', '.join(names)}: lower is better, and an unanswered query counts as 0."]
+
+
 def _unjudged_notes(
     measures: tuple[Measure, ...],
     systems: tuple[str, ...],
@@ -388,9 +430,11 @@ def _unjudged_notes(
         if lacking.any():
             share = np.divide(lacking, total, out=np.zeros_like(lacking), where=total > 0)
             worst = int(share.argmax())
+            faults = isinstance(measure, Listwise) and measure.lower_is_better
+            worth = "count as grade 0" if faults else "earn 0"
             notes.append(
                 f"{measure}: {_percent(lacking.sum() / total.sum())} of the "
-                f"{int(total.sum()):,} ranked documents that count are unjudged and earn 0"
+                f"{int(total.sum()):,} ranked documents that count are unjudged and {worth}"
                 + (f", most of {systems[worst]} ({_percent(share[worst])})" * (len(systems) > 1))
                 + "."
             )

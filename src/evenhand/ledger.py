@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evenhand.judgments import Judgments, Labels
-from evenhand.measures import Measure
+from evenhand.measures import Linear
 from evenhand.pools import Pool
 from evenhand.rounds import Stored
 from evenhand.stages import Round
@@ -56,7 +56,7 @@ class Ledger:
     assessors: int
 
     @classmethod
-    def of(cls, said: Judgments, pool: Pool, measure: Measure, files: Sequence[Stored]) -> Ledger:
+    def of(cls, said: Judgments, pool: Pool, measure: Linear, files: Sequence[Stored]) -> Ledger:
         """Sort judgments by the rounds that they are for."""
         cells = pool.find(said.query.tolist(), said.document.tolist())
         inside = cells >= 0

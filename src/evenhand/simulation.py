@@ -33,7 +33,7 @@ from evenhand.errors import EvenhandError
 from evenhand.features import features, signal
 from evenhand.focus import FOCUSED
 from evenhand.intervals import DEFAULT, check_interval, check_level, chosen
-from evenhand.measures import Measure, parse
+from evenhand.measures import Measure, linear
 from evenhand.pools import pool
 from evenhand.precision import in_float64
 from evenhand.prior import NumPyroPrior, Prior
@@ -310,7 +310,7 @@ def simulate_runs(
     EvenhandError
         If more systems are asked for than there are, or an option cannot be used.
     """
-    measure = parse(measure)
+    measure = linear(measure)
     if systems is not None:
         runs = runs.select(systems)
     if sample_systems is not None:

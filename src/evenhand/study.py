@@ -40,7 +40,7 @@ from evenhand.estimates import Estimate
 from evenhand.features import read_signals
 from evenhand.intervals import DEFAULT
 from evenhand.ledger import Ledger
-from evenhand.measures import Measure, parse
+from evenhand.measures import Linear, Measure, linear
 from evenhand.models import Model
 from evenhand.plans import Plan, plan
 from evenhand.pools import Pool, pool
@@ -113,7 +113,7 @@ class Study:
         StudyError
             If the folder exists or cannot be written.
         """
-        folder, measure = Path(folder), parse(measure)
+        folder, measure = Path(folder), linear(measure)
         if folder.exists():
             raise StudyError(
                 f"{folder} exists already",
@@ -168,9 +168,9 @@ class Study:
         return cls(folder, archive.read_settings(folder))
 
     @property
-    def measure(self) -> Measure:
+    def measure(self) -> Linear:
         """The measure of the study."""
-        return parse(self.settings.measure)
+        return linear(self.settings.measure)
 
     @cached_property
     def pool(self) -> Pool:

@@ -46,7 +46,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evenhand.errors import EvenhandError
-from evenhand.measures import Measure, parse
+from evenhand.measures import Linear, Measure, linear
 from evenhand.pools import Pool
 from evenhand.precision import in_float64
 
@@ -86,7 +86,7 @@ class Target:
     """
 
     pool: Pool
-    measure: Measure
+    measure: Linear
     weight: np.ndarray
 
     @property
@@ -135,9 +135,9 @@ def target(pool: Pool, measure: Measure | str) -> Target:
     Raises
     ------
     EvenhandError
-        If the pool is shallower than the measure looks.
+        If the measure is no weighted sum over documents, or the pool is shallower than it looks.
     """
-    measure = parse(measure)
+    measure = linear(measure)
     if pool.depth is not None and (measure.cutoff is None or measure.cutoff > pool.depth):
         deepest = int(pool.rank.max(initial=0))
         if deepest == pool.depth:

@@ -29,7 +29,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from evenhand.errors import EvenhandError
-from evenhand.measures import Measure
+from evenhand.measures import Linear
 from evenhand.pools import Pool
 from evenhand.trec import Qrels, read_qrels
 
@@ -180,7 +180,7 @@ def curve_utility(
 
 
 def external_utility(
-    pool: Pool, table: Qrels, measure: Measure, *, name: str = "external"
+    pool: Pool, table: Qrels, measure: Linear, *, name: str = "external"
 ) -> Moments:
     """From a table of predicted grades (``qid docid value``), such as an LLM judge's labels.
 
@@ -212,7 +212,7 @@ def external_utility(
 
 
 def mean_utility(
-    cells: np.ndarray, grade: np.ndarray, measure: Measure
+    cells: np.ndarray, grade: np.ndarray, measure: Linear
 ) -> tuple[np.ndarray, np.ndarray]:
     """Utility of each judged cell, averaged over its judgments.
 
@@ -234,7 +234,7 @@ def mean_utility(
     return judged, total / np.bincount(which, minlength=len(judged))
 
 
-def judged_utility(pool: Pool, qrels: Qrels, measure: Measure) -> np.ndarray:
+def judged_utility(pool: Pool, qrels: Qrels, measure: Linear) -> np.ndarray:
     """Utility of every cell of a pool as a table of judgments has it: float64, shape (cells,).
 
     The mean where a pair has several judgments, NaN where it has none.
@@ -250,7 +250,7 @@ def known_utility(utility: np.ndarray, *, name: str = "known") -> Moments:
     return Moments(name, utility, utility**2)
 
 
-def utility_named(name: str | Path, pool: Pool, measure: Measure) -> Moments:
+def utility_named(name: str | Path, pool: Pool, measure: Linear) -> Moments:
     """The utility that the command line calls `name`: ``rank``, ``flat``, ``score``, or a file.
 
     Raises

@@ -28,7 +28,7 @@ from evenhand.certificates import proofs
 from evenhand.certificates.baselines import baseline_gradient
 from evenhand.certificates.cases import Arrays, Certificate, case
 from evenhand.errors import EvenhandError
-from evenhand.measures import Measure, parse
+from evenhand.measures import Measure, linear
 from evenhand.pools import pool
 from evenhand.precision import in_float64
 from evenhand.study import Study
@@ -215,7 +215,7 @@ def certify_runs(
     **options
         Of `certify`.
     """
-    measure = parse(measure)
+    measure = linear(measure)
     queries = None if qrels is None else qrels.queries.to_pylist()
     target = targets.target(pool(runs, depth=measure.cutoff, queries=queries), measure)
     return certify(target, None if qrels is None else _judged(target, qrels), **options)

@@ -1,0 +1,90 @@
+"""Measures: what a ranked list is worth, given the grades of documents.
+
+The value of a list y of query x is a sum over its parts,
+
+    U(x, y) = sum over parts of  weight(part in y) * utility(part),                          (1)
+
+or such a sum divided by a norm of the query (Schnabel et al. 2016, equation 1 and Table 1). With r
+the rank of a document, g its grade, rel(g) = 1 if g >= rel else 0, R the number of relevant
+documents among all judged for the query, and n the length of the list (within the cutoff, where one
+is given):
+
+====================  ============================  =======================  ==================
+measure               weight                        utility of a part        unit, range
+====================  ============================  =======================  ==================
+*linear*              by rank alone                 of a document, by grade
+P@k                   1/k for r <= k                rel(g)                   share of k, 0..1
+DCG, DCG@k            1/log_b(1 + r) for r <= k     g, 2^g - 1, or a map     gain, 0..
+Gain@k                1/k for r <= k                g, 2^g - 1, or a map     gain a rank, 0..
+RBP, RBP@k            (1 - p) p^(r - 1)             rel(g)                   share, 0..1
+*linear, not yet*     by rank and length            see below
+MAE, MAE@k            1/n                           document: |score - g|    grades, 0..
+MSE, MSE@k            1/n                           document:                squared grades,
+                                                    (score - g)^2            0..
+Swaps, Swaps@k        1/(n (n - 1)/2)               pair (i before j):       share of pairs,
+                                                    1 if g_i < g_j else 0    0..1
+wSwaps, wSwaps@k      1/(n (n - 1)/2 r_i r_j)       as Swaps                 share, 0..1/2
+*ratios*              a sum over                    norm
+nDCG, nDCG@k          DCG of the list               its largest value        share, ..1
+AP, AP@k              pairs (j not below i):        R                        share, 0..1
+                      rel(g_i) rel(g_j) / r_i
+R@k                   documents, r <= k: rel(g)     R                        share, 0..1
+Rprec                 documents, r <= R: rel(g)     R                        share, 0..1
+*neither*
+P(judged_only=True)@  precision of the list without what nobody judged       share of k, 0..1
+Judged, Judged@k      share of the list that somebody judged                 share, 0..1
+====================  ============================  =======================  ==================
+
+What is *linear* by rank and grade alone is estimated from sampled pairs without any bias (`Linear`,
+`linear`). The errors and swaps are linear too, but in a utility that depends on the system, or is
+one of two documents; a ratio is estimated with a small bias at best, since its norm must be
+estimated as well: these are evaluated with complete judgments (`Listwise`), not sampled yet.
+Reciprocal rank, ERR, bpref and success are none of all this, and refused.
+
+Conventions are trec_eval's. Precision divides by k however short the list is. The ideal of nDCG and
+R come from the judgments, not from what was returned; AP@k divides by R; a query without a relevant
+document is worth 0. A document that nobody judged is worth 0: utility 0 where a measure sums
+utilities, grade 0 in errors and swaps. A list that is not there is worth 0 too; mind that for
+errors and swaps, lower is better.
+
+A measure is an immutable value: it prints as users write it (the ``ir_measures`` spelling), and
+`parse` reads that back, as well as the spellings of trec_eval (``P_10``, ``ndcg_cut_10``) and ranx
+(``precision@10``, ``ndcg@10``).
+
+Rooms: `protocols` (what a measure must answer), `lists` (ranked lists and judgments as arrays),
+`options`; `documents`, `deviations`, `pairs`, `ratios`, `judged` (the measures, by what they are
+made of); `grammar`.
+"""
+
+from evenhand.measures.deviations import MAE, MSE
+from evenhand.measures.documents import DCG, RBP, Gain, P
+from evenhand.measures.grammar import linear, parse
+from evenhand.measures.judged import Judged, JudgedP
+from evenhand.measures.lists import Lists
+from evenhand.measures.pairs import Swaps, wSwaps
+from evenhand.measures.protocols import Linear, Listwise, Measure, Ratio
+from evenhand.measures.ratios import AP, R, Rprec, nDCG
+
+__all__ = [
+    "AP",
+    "DCG",
+    "MAE",
+    "MSE",
+    "RBP",
+    "Gain",
+    "Judged",
+    "JudgedP",
+    "Linear",
+    "Lists",
+    "Listwise",
+    "Measure",
+    "P",
+    "R",
+    "Ratio",
+    "Rprec",
+    "Swaps",
+    "linear",
+    "nDCG",
+    "parse",
+    "wSwaps",
+]

@@ -1,0 +1,89 @@
+"""What a measure must answer, by how it is made.
+
+- `Measure`: what every measure answers.
+- `Linear`: a weighted sum over documents, weight by rank and utility by grade. Sampled pairs
+  estimate it without bias.
+- `Listwise`: anything else; it tells its own values of whole lists.
+- `Ratio`: a listwise measure that is divided by what all judgments of a query make.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from evenhand.measures.lists import Lists
+
+__all__ = ["Linear", "Listwise", "Measure", "Ratio"]
+
+
+@runtime_checkable
+class Measure(Protocol):
+    """What every measure answers; any object that is `Linear` or `Listwise` can be used as one."""
+
+    @property
+    def cutoff(self) -> int | None:
+        """How many ranks count, or None if every rank does."""
+        ...
+
+
+@runtime_checkable
+class Linear(Measure, Protocol):
+    """A weighted sum over documents: weight by rank, utility by grade."""
+
+    @property
+    def top_utility(self) -> float | None:
+        """The largest utility a grade can have, or None if grades are unbounded."""
+        ...
+
+    def weight(self, rank: np.ndarray) -> np.ndarray:
+        """Weight of each rank; ranks count from 1. Shape as `rank`, float64."""
+        ...
+
+    def utility(self, grade: np.ndarray) -> np.ndarray:
+        """Utility of each grade. Shape as `grade`, float64."""
+        ...
+
+
+@runtime_checkable
+class Listwise(Measure, Protocol):
+    """A measure of whole lists, with its values under complete judgments.
+
+    Attributes
+    ----------
+    lower_is_better
+        Whether it counts faults.
+    reason
+        What it is instead of a sum over documents of weight by rank times utility by grade.
+    """
+
+    lower_is_better: ClassVar[bool]
+    reason: ClassVar[str]
+
+    @property
+    def depth(self) -> int | None:
+        """The last rank that it looks at, or None if there is no such rank."""
+        ...
+
+    @property
+    def instead(self) -> str:
+        """A linear measure that answers a similar question; empty if there is none."""
+        ...
+
+    def counts(self, lists: Lists) -> np.ndarray:
+        """Which ranked documents count; bool, shape (documents,)."""
+        ...
+
+    def values(self, lists: Lists) -> np.ndarray:
+        """Value of each list in the measure's unit; float64, shape (systems, queries)."""
+        ...
+
+
+@runtime_checkable
+class Ratio(Listwise, Protocol):
+    """A sum over a list, divided by what all judgments of the query make."""
+
+    def norm(self, lists: Lists) -> np.ndarray:
+        """What is divided by; 0 where a query has nothing to find. Shape (queries,)."""
+        ...
