@@ -34,6 +34,46 @@ from evenhand.errors import EvenhandError
         ("RBP(p=0.5,rel=2)@20", "RBP(p=0.5,rel=2)@20"),
         ("rbp.80", "RBP(p=0.8)"),
         ("rbp.95", "RBP(p=0.95)"),
+        ("nDCG", "nDCG"),
+        ("ndcg", "nDCG"),
+        ("nDCG@10", "nDCG@10"),
+        ("NDCG@10", "nDCG@10"),
+        ("ndcg@10", "nDCG@10"),
+        ("ndcg_cut_10", "nDCG@10"),
+        ("ndcg_cut.10", "nDCG@10"),
+        ("ndcg_burges@10", "nDCG(dcg='exp-log2')@10"),
+        ("nDCG(gains='exp')@10", "nDCG(dcg='exp-log2')@10"),
+        ("nDCG(dcg='exp-log2')@10", "nDCG(dcg='exp-log2')@10"),
+        ("nDCG(dcg='log2')@10", "nDCG@10"),
+        ("nDCG(gains={2:3,0:0,1:1})@10", "nDCG(gains={0:0,1:1,2:3})@10"),
+        ("AP", "AP"),
+        ("MAP", "AP"),
+        ("map", "AP"),
+        ("AP@100", "AP@100"),
+        ("map_cut_100", "AP@100"),
+        ("map@100", "AP@100"),
+        ("map@100-l2", "AP(rel=2)@100"),
+        ("AP(rel=2)", "AP(rel=2)"),
+        ("R@100", "R@100"),
+        ("Recall@100", "R@100"),
+        ("recall_100", "R@100"),
+        ("recall@100", "R@100"),
+        ("R(rel=0.5)@5", "R(rel=0.5)@5"),
+        ("Rprec", "Rprec"),
+        ("RPrec", "Rprec"),
+        ("r-precision", "Rprec"),
+        ("r-precision-l2", "Rprec(rel=2)"),
+        ("Judged", "Judged"),
+        ("Judged@10", "Judged@10"),
+        ("P(judged_only=True)@10", "P(judged_only=True)@10"),
+        ("P(judged_only=True, rel=2)@10", "P(rel=2,judged_only=True)@10"),
+        ("P(judged_only=False)@10", "P@10"),
+        ("MAE", "MAE"),
+        ("MAE@10", "MAE@10"),
+        ("MSE", "MSE"),
+        ("Swaps", "Swaps"),
+        ("swaps@10", "Swaps@10"),
+        ("wSwaps", "wSwaps"),
     ],
 )
 def test_spellings_print_canonically_and_parse_back(written, canonical):
@@ -58,7 +98,21 @@ def test_spellings_print_canonically_and_parse_back(written, canonical):
         ("DCG(log=1)", "log base"),
         ("DCG(gains='cubic')@5", "gains of DCG"),
         ("DCG(gains={0:0,1:-1})@5", "gains of DCG"),
+        ("R", "needs a cutoff"),
+        ("nDCG@0", "whole number from 1"),
+        ("AP(rel=True)", "must be a number"),
+        ("Rprec@10", "takes no cutoff"),
+        ("MAE(rel=2)", "has no option 'rel'"),
+        ("nDCG(rel=2)@10", "has no option 'rel'"),
+        ("nDCG(gains='cubic')@10", "gains of nDCG"),
+        ("nDCG(dcg='exp')@10", "'exp-log2' without gains"),
+        ("nDCG(dcg='exp-log2',gains={0:0})@10", "'exp-log2' without gains"),
+        ("P(judged_only=1)@10", "must be True or False"),
+        ("AP(judged_only=True)", "has no option 'judged_only'"),
+        ("ndcg_cut", "unknown measure"),
         ("MRR", "cannot be estimated without bias"),
+        ("bpref", "cannot be estimated without bias"),
+        ("success@10", "cannot be estimated without bias"),
         ("ERR@20", "cannot be estimated without bias"),
         ("quality@10", "unknown measure"),
         ("@@", "cannot read the measure"),
@@ -73,6 +127,55 @@ def test_refusals_say_why(written, says):
 def test_what_is_no_measure_is_refused():
     with pytest.raises(EvenhandError, match="expected a measure"):
         measures.parse(10)
+
+
+@pytest.mark.parametrize(
+    ("written", "reason", "instead"),
+    [
+        ("nDCG@10", "a ratio", "DCG@10"),
+        ("nDCG(dcg='exp-log2')", "a ratio", "DCG(gains='exp')"),
+        ("AP", "a ratio", "P@10"),
+        ("R(rel=2)@5", "a ratio", "P(rel=2)@5"),
+        ("Rprec", "a ratio", "P@10"),
+        ("MAE", "errors, which depend on the system's own score", ""),
+        ("wSwaps@10", "pairs of documents", ""),
+        ("Judged@10", "a count of judgments", ""),
+        ("P(judged_only=True)@5", "one over those that are judged", "P@5"),
+    ],
+)
+def test_what_sampled_pairs_cannot_estimate_is_refused_with_the_reason(written, reason, instead):
+    with pytest.raises(EvenhandError) as error:
+        measures.linear(written)
+    assert error.value.message.startswith(f"{measures.parse(written)} is not a sum over documents")
+    assert reason in error.value.message
+    other = f", or take {instead}" if instead else ""
+    assert error.value.hint == f"evaluate it with complete judgments (`evenhand evaluate`){other}"
+    if instead:
+        assert str(measures.linear(instead)) == instead
+
+
+def test_what_is_linear_is_given_back():
+    assert measures.linear("P_10") == measures.P(cutoff=10)
+    for name in ("P@10", "DCG", "Gain@3", "RBP"):
+        assert isinstance(measures.linear(name), measures.Linear)
+        assert not isinstance(measures.linear(name), measures.Listwise)
+
+
+def test_weights_of_errors_and_swaps_by_hand():
+    rank, length = np.array([1, 2, 3]), np.array([3, 3, 3])
+    np.testing.assert_allclose(measures.MAE().weight(rank, length), [1 / 3] * 3)
+    np.testing.assert_allclose(measures.MSE(cutoff=2).weight(rank, length), [0.5, 0.5, 0])
+    np.testing.assert_allclose(measures.MAE().error(np.array([-1.0]), np.array([2.0])), 3)
+    np.testing.assert_allclose(measures.MSE().error(np.array([-1.0]), np.array([2.0])), 9)
+    first, second = np.array([1, 1, 2]), np.array([2, 3, 3])
+    np.testing.assert_allclose(measures.Swaps().weight(first, second, length), [1 / 3] * 3)
+    np.testing.assert_allclose(measures.Swaps(cutoff=2).weight(first, second, length), [1, 0, 0])
+    np.testing.assert_allclose(
+        measures.wSwaps().weight(first, second, length), [1 / 6, 1 / 9, 1 / 18]
+    )
+    np.testing.assert_array_equal(
+        measures.Swaps().swapped(np.array([0, 1, 2]), np.array([1, 1, 1])), [1, 0, 0]
+    )
 
 
 def test_weights_by_hand():

@@ -56,7 +56,7 @@ class Evaluation(Result):
         V_mjx, in the measure's unit; float64, shape (M, k, |X|).
     unjudged
         Share of the ranked documents that count for the measure and that nobody judged, from 0 to
-        1; float64, shape (M, k); NaN for a system that answers no query.
+        1; float64, shape (M, k); NaN for a system of which none counts.
     notes
         What a user should know, a sentence each.
     """

@@ -44,7 +44,12 @@ FORMAT = click.option(
     show_default=True,
     help="How to print the result.",
 )
-MEASURE = click.option("-m", "--measure", required=True, help="Like P@10, DCG@100, RBP(p=0.8).")
+MEASURE = click.option(
+    "-m",
+    "--measure",
+    required=True,
+    help="Like P@10, DCG@100, RBP(p=0.8), Gain@10: a weighted sum over documents.",
+)
 ORDER = click.option(
     "--order",
     type=click.Choice(["score", "rank"]),

@@ -49,7 +49,12 @@ def demo(out: str, budget: int, seed: int, form: str) -> None:
 @RUNS
 @click.option("--qrels", required=True, multiple=True, help="Judgments.")
 @click.option(
-    "-m", "--measure", "measures", required=True, multiple=True, help="Like P@10; repeatable."
+    "-m",
+    "--measure",
+    "measures",
+    required=True,
+    multiple=True,
+    help="Like P@10, DCG@100, nDCG@10, AP, R@100, Rprec, MAE, Swaps, Judged@10; repeatable.",
 )
 @click.option("-q", "per_query", is_flag=True, help="Print every query's value too.")
 @QUERIES

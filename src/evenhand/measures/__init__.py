@@ -9,31 +9,31 @@ the rank of a document, g its grade, rel(g) = 1 if g >= rel else 0, R the number
 documents among all judged for the query, and n the length of the list (within the cutoff, where one
 is given):
 
-====================  ============================  =======================  ==================
-measure               weight                        utility of a part        unit, range
-====================  ============================  =======================  ==================
-*linear*              by rank alone                 of a document, by grade
-P@k                   1/k for r <= k                rel(g)                   share of k, 0..1
-DCG, DCG@k            1/log_b(1 + r) for r <= k     g, 2^g - 1, or a map     gain, 0..
-Gain@k                1/k for r <= k                g, 2^g - 1, or a map     gain a rank, 0..
-RBP, RBP@k            (1 - p) p^(r - 1)             rel(g)                   share, 0..1
-*linear, not yet*     by rank and length            see below
-MAE, MAE@k            1/n                           document: |score - g|    grades, 0..
-MSE, MSE@k            1/n                           document:                squared grades,
-                                                    (score - g)^2            0..
-Swaps, Swaps@k        1/(n (n - 1)/2)               pair (i before j):       share of pairs,
-                                                    1 if g_i < g_j else 0    0..1
-wSwaps, wSwaps@k      1/(n (n - 1)/2 r_i r_j)       as Swaps                 share, 0..1/2
-*ratios*              a sum over                    norm
-nDCG, nDCG@k          DCG of the list               its largest value        share, ..1
-AP, AP@k              pairs (j not below i):        R                        share, 0..1
-                      rel(g_i) rel(g_j) / r_i
-R@k                   documents, r <= k: rel(g)     R                        share, 0..1
-Rprec                 documents, r <= R: rel(g)     R                        share, 0..1
+=====================  ============================  =======================  ==================
+measure                weight                        utility of a part        unit, range
+=====================  ============================  =======================  ==================
+*linear*               by rank alone                 of a document, by grade
+P@k                    1/k for r <= k                rel(g)                   share of k, 0..1
+DCG, DCG@k             1/log_b(1 + r) for r <= k     g, 2^g - 1, or a map     gain, 0..
+Gain@k                 1/k for r <= k                g, 2^g - 1, or a map     gain a rank, 0..
+RBP, RBP@k             (1 - p) p^(r - 1)             rel(g)                   share, 0..1
+*linear, not yet*      by rank and length            see below
+MAE, MAE@k             1/n                           document: |score - g|    grades, 0..
+MSE, MSE@k             1/n                           document:                squared grades,
+                                                     (score - g)^2            0..
+Swaps, Swaps@k         1/(n (n - 1)/2)               pair (i before j):       share of pairs,
+                                                     1 if g_i < g_j else 0    0..1
+wSwaps, wSwaps@k       1/(n (n - 1)/2 r_i r_j)       as Swaps                 share, 0..1/2
+*ratios*               a sum over                    norm
+nDCG, nDCG@k           DCG of the list               its largest value        share, ..1
+AP, AP@k               pairs (j not below i):        R                        share, 0..1
+                       rel(g_i) rel(g_j) / r_i
+R@k                    documents, r <= k: rel(g)     R                        share, 0..1
+Rprec                  documents, r <= R: rel(g)     R                        share, 0..1
 *neither*
-P(judged_only=True)@  precision of the list without what nobody judged       share of k, 0..1
-Judged, Judged@k      share of the list that somebody judged                 share, 0..1
-====================  ============================  =======================  ==================
+P(judged_only=True)@k  precision of the list without what nobody judged       share of k, 0..1
+Judged, Judged@k       share of the list that somebody judged                 share, 0..1
+=====================  ============================  =======================  ==================
 
 What is *linear* by rank and grade alone is estimated from sampled pairs without any bias (`Linear`,
 `linear`). The errors and swaps are linear too, but in a utility that depends on the system, or is

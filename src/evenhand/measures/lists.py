@@ -80,7 +80,8 @@ class Lists:
     def total(self, number: np.ndarray, value: np.ndarray) -> np.ndarray:
         """Sum the values of each list: float64, shape (systems, queries)."""
         flat = np.bincount(number, value, minlength=self.n_systems * self.n_queries)
-        return flat.reshape(self.n_systems, self.n_queries)
+        # No value at all would make zeros of integers.
+        return flat.astype(np.float64, copy=False).reshape(self.n_systems, self.n_queries)
 
     def averaged(self, value: np.ndarray) -> np.ndarray:
         """Mean of values by judgment over the judgments of each pair: float64, shape (pairs,)."""
