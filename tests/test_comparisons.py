@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -114,6 +116,18 @@ def test_twins_differ_by_nothing(answer):
     assert shown.value[i] == shown.std_error[i] == shown.low[i] == shown.high[i] == 0
     assert shown.p[i] == shown.p_all[i] == 1
     assert not shown.decided[i]
+
+
+def test_no_p_value_is_shown_as_nothing(answer):
+    found = answer()
+    shown = replace(found.pairs, p=np.full_like(found.pairs.p, 3e-6))
+    (table,) = shown.tables()
+    at = list(table.columns).index("p")
+    assert {row[at] for row in table.rows()} == {"<0.0001"}
+    assert "<0.0001" in shown.render()
+    assert {row["p"] for row in shown.to_dict()["pairs"]} == {3e-6}
+    assert "3e-06" in shown.render("csv")
+    assert "<" not in shown.render("csv")
 
 
 def test_against_one_and_against_the_mean(answer):

@@ -207,7 +207,7 @@ class Comparisons(Result):
         )
         columns = self._columns()
         digits = dict.fromkeys(columns, decimals(self.std_error)) | {"p": 4, "p_all": 4}
-        return [Table.of(title, columns, digits)]
+        return [Table.of(title, columns, digits, positive=("p", "p_all"))]
 
     def to_dict(self) -> dict[str, Any]:
         """The rows of the table, in full precision."""
