@@ -158,7 +158,7 @@ def test_saved_files_are_read_by_arviz_alone(tmp_path):
         "print('evenhand' in sys.modules)\n"
     )
     read = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script, str(path)],
+        [sys.executable, "-c", script, str(path)],
         capture_output=True,
         text=True,
         check=True,

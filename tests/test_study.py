@@ -1471,9 +1471,7 @@ def test_the_posterior_is_read_by_arviz_without_this_library(learning):
         "assert 'evenhand' not in sys.modules\n"
         "print(dict(found['constant_data'].sizes))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "60" in done.stdout
 
