@@ -82,6 +82,7 @@ def answer():
     return lambda **options: eh.estimate(goal, [judged], **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", ["queries", "population"])
 @pytest.mark.parametrize("interval", INTERVALS)
 def test_p_values_agree_with_intervals(answer, interval, question):
@@ -130,6 +131,7 @@ def test_no_p_value_is_shown_as_nothing(answer):
     assert "<" not in shown.render("csv")
 
 
+@pytest.mark.slow
 def test_against_one_and_against_the_mean(answer):
     found = answer()
     shown, pairs = found.against("s1"), found.pairs

@@ -70,6 +70,7 @@ def groups(data):
     return set(data.children)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["binary", "graded"])
 def test_groups_and_shapes(name):
     posterior, data = fits()[name], handed(name)
@@ -252,6 +253,7 @@ def test_faults_are_told():
     assert diagnostics.faults(replace(fine, labels=few)) == []
 
 
+@pytest.mark.slow
 def test_a_few_judgments_that_carry_the_fit_are_told():
     # Every judgment has a query of its own, so that each query's effect leans on one of them.
     runs = {

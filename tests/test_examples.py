@@ -16,6 +16,7 @@ def test_there_are_examples():
     assert len(EXAMPLES) >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
 def test_it_runs(script, tmp_path):
     done = subprocess.run(

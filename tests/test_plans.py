@@ -30,6 +30,7 @@ def sampled(goal, utility, n, key=0, **about):
     return Round(sample, utility[sample.draws], **about)
 
 
+@pytest.mark.slow
 def test_a_forecast_of_a_first_round_is_its_variance(told):
     # With s = E[u^2] the variance of Poisson sampling; that of a fixed size is a few percent less.
     goal, utility = told
@@ -146,6 +147,7 @@ def test_aims_that_cannot_be(told, aims, message):
         plan(found, **aims)
 
 
+@pytest.mark.slow
 def test_what_queries_cost(made_target):
     target, utility = made_target(0)
     goal, pool = targets.rank(target), target.pool
