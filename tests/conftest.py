@@ -8,17 +8,23 @@ rounding, whatever the sampler.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import itertools
 import math
 import os
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 # Most of the suite's time is compilation, and much of it of the same functions: workers and the
-# processes that tests start share what was compiled. JAX reads these when it is imported.
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", tempfile.mkdtemp(prefix="evenhand-tests-"))
+# processes that tests start share what was compiled. JAX reads these when it is imported. The first
+# process makes the folder and removes it; a folder of the user's own is left alone.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    compiled = tempfile.mkdtemp(prefix="evenhand-tests-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled
+    atexit.register(shutil.rmtree, compiled, ignore_errors=True)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 

@@ -117,12 +117,12 @@ def test_trap_peeking_is_safe_with_the_sequence(p):
     def wrong(x):
         def look(state, one):
             up, down, bad = state
-            up = up + jnp.log1p(shares * (one[:, None] / mean - 1))
-            down = down + jnp.log1p(shares * ((1 - one[:, None]) / (1 - mean) - 1))
-            rich = (jnp.exp(up).mean(1) >= 40) | (jnp.exp(down).mean(1) >= 40)
+            up = up * (1 + shares * (one[:, None] / mean - 1))
+            down = down * (1 + shares * ((1 - one[:, None]) / (1 - mean) - 1))
+            rich = (up.mean(1) >= 40) | (down.mean(1) >= 40)
             return (up, down, bad | rich), None
 
-        start = (jnp.zeros((2000, len(SHARES))),) * 2
+        start = (jnp.ones((2000, len(SHARES))),) * 2
         return jax.lax.scan(look, (*start, jnp.zeros(2000, bool)), x)[0][2].mean()
 
     assert wrong(x) < 0.066

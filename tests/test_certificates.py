@@ -235,6 +235,7 @@ def test_the_lagrangian(float64, seed):
     assert np.abs(slope(other, price, norms, square)[0]).max() > 1e-2 * price
 
 
+@pytest.mark.slow
 def test_arrays_work_under_jit_vmap_and_grad(float64):
     weights, utility = arrays(1)
     taus = np.random.default_rng(0).random((3, 40))
@@ -268,6 +269,7 @@ def test_float32_is_refused():
 # --- Certificates that hold --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_random_pools(line_target, seed):
     weights, utility = arrays(seed)
@@ -289,6 +291,7 @@ def test_negative_utilities(line_target):
     assert found.passed, str(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("k", "cells"), [(2, 12), (150, 30)])
 def test_few_and_many_systems(line_target, k, cells):
     weights, utility = arrays(k, k, cells)

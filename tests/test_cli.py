@@ -888,6 +888,7 @@ def test_csv_and_latex_say_what_json_says(run, here):
     assert table.out.startswith("DCG@5 on this set of 4 queries, 95% intervals; 10 pairs judged, ")
 
 
+@pytest.mark.slow
 def test_all_pairs(run, here):
     write("twin", Path("a.run").read_text().replace(" a\n", " twin\n"))
     assert run("new", "s", "a.run", "twin", "c.run", "-m", "DCG@5").status == 0
@@ -958,6 +959,7 @@ def test_the_json_of_an_evaluation(run, here):
 SIMULATE = "simulate a.run b.run c.run --qrels qrels -m DCG@5 --budgets 10 --replications 20"
 
 
+@pytest.mark.slow
 def test_a_simulation(run, here):
     words = [*SIMULATE.split(), "--designs", "rank,flat", "--plot", "s.png"]
     ran = run(*words, "--format", "json")

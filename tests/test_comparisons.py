@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -80,6 +82,7 @@ def answer():
     return lambda **options: eh.estimate(goal, [judged], **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", ["queries", "population"])
 @pytest.mark.parametrize("interval", INTERVALS)
 def test_p_values_agree_with_intervals(answer, interval, question):
@@ -116,6 +119,19 @@ def test_twins_differ_by_nothing(answer):
     assert not shown.decided[i]
 
 
+def test_no_p_value_is_shown_as_nothing(answer):
+    found = answer()
+    shown = replace(found.pairs, p=np.full_like(found.pairs.p, 3e-6))
+    (table,) = shown.tables()
+    at = list(table.columns).index("p")
+    assert {row[at] for row in table.rows()} == {"<0.0001"}
+    assert "<0.0001" in shown.render()
+    assert {row["p"] for row in shown.to_dict()["pairs"]} == {3e-6}
+    assert "3e-06" in shown.render("csv")
+    assert "<" not in shown.render("csv")
+
+
+@pytest.mark.slow
 def test_against_one_and_against_the_mean(answer):
     found = answer()
     shown, pairs = found.against("s1"), found.pairs

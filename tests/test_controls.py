@@ -338,6 +338,7 @@ def test_enumerated_cells_that_arrive_later_are_unbiased_cross_fitted(
     check(goal, utility, outcomes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crossed", [True, False])
 @pytest.mark.parametrize(
     ("sampler", "again"),
@@ -392,6 +393,7 @@ def test_trap_support_that_depends_on_draws(tiny, make_goal, samples):
 # The model that the library brings
 
 
+@pytest.mark.slow
 def test_enumerated_cross_fit_of_the_real_model_is_unbiased(tiny, make_goal, samples):
     pool_name, fold = THREE
     target, _ = tiny(pool_name)

@@ -369,6 +369,7 @@ def test_mixture_without_any_mass_is_the_floor():
         assert not np.asarray(proposal(jnp.zeros(3), jnp.ones(3))).any()
 
 
+@pytest.mark.slow
 def test_array_functions_work_under_jit_vmap_and_grad():
     rng = np.random.default_rng(0)
     w, second, matrix = rng.random((5, 3)), rng.random(5), np.eye(3) - 1 / 3

@@ -70,6 +70,7 @@ def groups(data):
     return set(data.children)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["binary", "graded"])
 def test_groups_and_shapes(name):
     posterior, data = fits()[name], handed(name)
@@ -158,7 +159,7 @@ def test_saved_files_are_read_by_arviz_alone(tmp_path):
         "print('evenhand' in sys.modules)\n"
     )
     read = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script, str(path)],
+        [sys.executable, "-c", script, str(path)],
         capture_output=True,
         text=True,
         check=True,
@@ -252,6 +253,7 @@ def test_faults_are_told():
     assert diagnostics.faults(replace(fine, labels=few)) == []
 
 
+@pytest.mark.slow
 def test_a_few_judgments_that_carry_the_fit_are_told():
     # Every judgment has a query of its own, so that each query's effect leans on one of them.
     runs = {

@@ -294,6 +294,7 @@ def world(made_target):
     return made_target(4)
 
 
+@pytest.mark.slow
 def test_a_study_focuses_its_later_rounds(made, tmp_path):
     study = Study.create(tmp_path / "study", made / "runs", measure="DCG@20", goal="best")
     drawn = study.draw(60, seed=1)
@@ -315,6 +316,7 @@ def test_a_study_focuses_its_later_rounds(made, tmp_path):
     assert (found.covered == 1).all()
 
 
+@pytest.mark.slow
 def test_a_study_that_learns_is_focused_too(made, tmp_path):
     study = Study.create(tmp_path / "study", made / "runs", measure="DCG@20", goal="order")
     study.draw(60, seed=1)
@@ -326,6 +328,7 @@ def test_a_study_that_learns_is_focused_too(made, tmp_path):
     assert later.known is not None
 
 
+@pytest.mark.slow
 def test_learned_rounds_are_focused(world):
     target, utility = world
     prior = NumPyroPrior(features(target.pool))
@@ -338,6 +341,7 @@ def test_learned_rounds_are_focused(world):
     assert np.abs(expected[0] - expected[1]).max() > 0.01
 
 
+@pytest.mark.slow
 def test_focused_studies_are_those_of_the_library(world):
     # The compiled batch draws as the parts do, one after the other (of these, no rounds by fold).
     target, utility = world
@@ -354,6 +358,7 @@ def test_focused_studies_are_those_of_the_library(world):
     assert np.abs(alike[0] - value).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_simulated_studies_are_unbiased_and_name_the_best_more_often(world):
     # 7 systems, 100 studies: the largest |z| exceeds 4.5 by chance in one of 10^4 runs.
     target, utility = world

@@ -108,6 +108,7 @@ def expansion(model):
     return lambda theta: [np.asarray(x, np.float64) for x in compiled(theta)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", LEVELS)
 def test_mode_is_that_of_scipy(model):
     found = fitted(model)
@@ -157,6 +158,7 @@ def test_blocks_do_not_matter():
     np.testing.assert_allclose(cut.draws, whole.draws, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_filling_up_does_not_matter():
     # The second block is of nothing but filling.
     whole, grown = fitted(binary), mode(binary, filled(*data(binary), 2 * N), blocks=2)
@@ -248,6 +250,7 @@ def test_moments_average_over_draws():
     np.testing.assert_allclose(variance, mean * (1 - mean), rtol=1e-10)  # of 0 and 1
 
 
+@pytest.mark.slow
 def test_svi_comes_near_laplace():
     features, judged = data(binary)
     levels, start = jnp.asarray(LEVELS[binary]), start_of(binary, features, judged)

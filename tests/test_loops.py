@@ -59,6 +59,7 @@ def test_rounds_of_a_study_that_learns(world):
     assert not set(one.sample.draws) & set(two.sample.draws)
 
 
+@pytest.mark.slow
 def test_a_study_is_a_function_of_its_key(world):
     goal, utility, prior = world
     first, again, other = (
@@ -89,6 +90,7 @@ def test_studies_that_learn_are_unbiased_and_better(world, rounds):
     assert 0.88 < learned["pairs"] < 0.995
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["constant", "reversed", "random"])
 def test_a_prior_that_is_wrong_costs_little(world, kind):
     # One round of 150 draws, 150 studies: the ratio of RMSEs is known to 8 %, so that a true ratio
@@ -107,6 +109,7 @@ def test_a_prior_that_is_wrong_costs_little(world, kind):
     assert stubborn["rmse"] < 1.15 * ranks["rmse"]
 
 
+@pytest.mark.slow
 def test_rare_relevance_is_not_worse(world):
     # One pair in 25 is relevant, whatever the ranks say; the gate keeps what does not help out.
     # With 40 studies on the same draws the ratio is known to 10 %.

@@ -178,6 +178,7 @@ def test_energy_is_prior_and_likelihood(model, features):
     np.testing.assert_allclose(energy(theta), expected, rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_weights_count_rows(model, features):
     judged, p = judged_by(model), some_parameters(model)

@@ -105,6 +105,7 @@ def test_one_round_is_unbiased_and_so_is_its_variance(cells_of):
     assert np.abs(true - deaf - missing).max() <= EXACT
 
 
+@pytest.mark.slow
 def test_rounds_that_share_judgments(cells_of):
     # What is known leaves the second round, and adds there what the first one's assessors said.
     goal, utility, spread = cells_of(3)
@@ -179,6 +180,7 @@ def test_single_judgments_borrow(cells_of):
         assert nothing[2] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_what_the_draws_hold_already(line_target, sampler):
     # With one judgment that is not 0, and s^2 / k = r^2, the whole covariance is (a r N / E)^2.

@@ -10,7 +10,7 @@ from evenhand import targets
 from evenhand.designs import design
 from evenhand.errors import EvenhandError
 from evenhand.estimators import estimate
-from evenhand.plans import forecast, open_queries, plan
+from evenhand.plans import forecast, plan
 from evenhand.sampling import draw
 from evenhand.stages import Round
 from evenhand.utilities import flat, rank_utility
@@ -30,6 +30,7 @@ def sampled(goal, utility, n, key=0, **about):
     return Round(sample, utility[sample.draws], **about)
 
 
+@pytest.mark.slow
 def test_a_forecast_of_a_first_round_is_its_variance(told):
     # With s = E[u^2] the variance of Poisson sampling; that of a fixed size is a few percent less.
     goal, utility = told
@@ -146,50 +147,7 @@ def test_aims_that_cannot_be(told, aims, message):
         plan(found, **aims)
 
 
-def test_opening_queries_costs_what_it_may_and_no_other_way_is_better():
-    rng = np.random.default_rng(0)
-    query = np.repeat(np.arange(12), 20)
-    size = rng.gamma(0.4, size=240) * np.repeat(rng.gamma(1.0, size=12), 20)
-    size[query == 5] = 0.0
-    within = np.bincount(query, np.sqrt(size))
-    own = np.bincount(query, size)
-
-    def cost(chance, judged, query_cost, judgment_cost):
-        return (chance * (query_cost + judgment_cost * judged)).sum()
-
-    def variance(chance, judged):
-        on = own > 0
-        return ((1 / chance[on] - 1) * own[on] + within[on] ** 2 / (chance[on] * judged[on])).sum()
-
-    for budget, query_cost, judgment_cost in (
-        (40.0, 5.0, 1.0),
-        (500.0, 5.0, 1.0),
-        (60.0, 1.0, 2.0),
-    ):
-        found = open_queries(
-            size,
-            query,
-            12,
-            budget=budget,
-            query_cost=query_cost,
-            judgment_cost=judgment_cost,
-        )
-        chance, judged = found.chance, found.judgments
-        assert cost(chance, judged, query_cost, judgment_cost) == pytest.approx(budget, rel=1e-6)
-        assert found.variance == pytest.approx(variance(chance, judged), rel=1e-12)
-        assert (chance <= 1).all()
-        assert chance[5] == 0
-        for _ in range(200):
-            other = np.clip(chance * rng.lognormal(0, 0.1, 12), 0, 1)
-            more = judged * rng.lognormal(0, 0.1, 12)
-            left = budget - query_cost * other.sum()
-            more *= left / (judgment_cost * (other * more).sum())
-            if left > 0:
-                assert variance(other, more) >= found.variance * (1 - 1e-9)
-    with pytest.raises(EvenhandError, match="must be above 0"):
-        open_queries(size, query, 12, budget=0.0, query_cost=1.0)
-
-
+@pytest.mark.slow
 def test_what_queries_cost(made_target):
     target, utility = made_target(0)
     goal, pool = targets.rank(target), target.pool
@@ -225,4 +183,4 @@ def test_dear_queries_had_better_be_few(made_target):
     made = design(goal, flat(goal.target.pool))
     told = forecast(made, flat(goal.target.pool).second_moment)
     (note, *_) = [n for n in plan(told, half_width=2.0, query_cost=1e3).notes if "opened" in n]
-    assert "of the round's variance (`evenhand.plans.open_queries` says which)" in note
+    assert "of the round's variance (`evenhand.openings.open_queries` says which)" in note

@@ -175,6 +175,7 @@ def test_codes_in_tables_of_either_string_type():
     np.testing.assert_array_equal(codes_in(large, small), [2, 0])
 
 
+@pytest.mark.slow
 @given(many_runs, many_runs, st.sampled_from([None, 2]))
 @settings(max_examples=150, deadline=None)
 def test_cells_keep_their_numbers_when_systems_arrive(first, second, depth):

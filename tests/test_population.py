@@ -77,6 +77,7 @@ def test_a_census_leaves_the_variance_of_queries():
     np.testing.assert_allclose((wide.high - wide.low) / 2 / wide.std_error, 2.02269, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["distinct", "iid"])
 def test_the_mean_of_its_estimate_is_the_variance_between_queries(sampler):
     # 200 samples of one set of queries: B^ is right to 5 % with a false alarm in 10^4 (4 standard

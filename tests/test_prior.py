@@ -103,6 +103,7 @@ def few():
     return dict(zip(FEW, found, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FEW)
 def test_sensible_from_few_labels(name):
     given, low, high = FEW[name]
@@ -123,6 +124,7 @@ def test_few_labels_turn_predictions_their_way():
     assert everywhere(few()["the same cell again"]).mean[3] == pytest.approx(0.5, abs=0.15)
 
 
+@pytest.mark.slow
 def test_grades_are_taken_as_they_are():
     given = labels(60, levels=(0.0, 1.0, 3.0))
     (posterior,) = NumPyroPrior(table()).fit([given])

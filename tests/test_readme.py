@@ -40,6 +40,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_commands_run_in_their_order(place, monkeypatch):
     monkeypatch.chdir(place)
     for words in commands():

@@ -572,6 +572,7 @@ def test_layout_goes_fold_by_fold(tiny, make_goal, sampler):
     np.testing.assert_array_equal(layout(goal, "slices"), slice_order(goal))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_real_draws_by_fold(line_target, sampler):
     """Each fold has exactly its draws, and counts their expectation, over 2,000 rounds of 48.

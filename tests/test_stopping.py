@@ -32,6 +32,7 @@ def test_rules():
             check_rule(wrong)
 
 
+@pytest.mark.slow
 def test_a_study_that_looks(tmp_path):
     study = Study.create(tmp_path / "s", RUNS, measure="DCG@6")
     study.draw(10, seed=1)

@@ -279,6 +279,7 @@ def test_a_seed_that_was_chosen_can_be_given_again(make):
     assert drawn(first) == drawn(second)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["iid", "slices"])
 def test_samplers_with_repeats(make, sampler):
     study = make()
@@ -711,6 +712,7 @@ def test_a_top_up_draws_what_joined_and_nothing_else(make):
     assert "every pair could have been drawn before" in error.message
 
 
+@pytest.mark.slow
 def test_a_census_of_what_joined_is_its_truth(make):
     study = make(goal="absolute")
     study.draw(N, seed=1)
@@ -1081,6 +1083,7 @@ def killed(found: list) -> int:
     return len(before)
 
 
+@pytest.mark.slow
 def test_killed_while_judging(drive, base, tmp_path, monkeypatch, capsys):
     found = drive("kill", base, tmp_path / "cases", args=JUDGE)
     assert killed(found) > 20
@@ -1096,6 +1099,7 @@ def test_killed_while_judging(drive, base, tmp_path, monkeypatch, capsys):
     assert set(counts) == {1, N}
 
 
+@pytest.mark.slow
 def test_killed_while_drawing(drive, base, tmp_path, monkeypatch, capsys):
     found = drive("kill", base, tmp_path / "cases", args=DRAW)
     assert killed(found) > 10
@@ -1112,6 +1116,7 @@ def test_killed_while_drawing(drive, base, tmp_path, monkeypatch, capsys):
     assert set(counts) == {1, 2}
 
 
+@pytest.mark.slow
 def test_killed_while_a_study_is_made(drive, base, tmp_path, monkeypatch, capsys):
     found = drive("kill", base, tmp_path / "cases", args=NEW)
     assert killed(found) > 20
@@ -1293,6 +1298,7 @@ def close(answer, truth) -> None:
     assert np.median(answer.std_error) < 0.5 * np.median(truth)
 
 
+@pytest.mark.slow
 @real
 def test_three_systems_of_trec8(tmp_path):
     runs, qrels = top100(["mds08a3", "nttd8ale", "weaver2"]), TREC8 / "qrels.trec8.adhoc.gz"
@@ -1348,6 +1354,7 @@ def test_all_judged_systems_of_trec8(tmp_path, seventy_one, goal):
     assert [row[k] for k in ("estimate", "std_error", "low", "high")] == [0, 0, 0, 0]
 
 
+@pytest.mark.slow
 @real
 def test_two_runs_of_trec8_that_are_one(tmp_path):
     study = Study.create(
@@ -1400,6 +1407,7 @@ def learning(tmp_path_factory):
     return study, qrels, made
 
 
+@pytest.mark.slow
 def test_a_round_that_learns_is_recorded(learning):
     study, _, (first, second) = learning
     assert first.design == "optimal/rank"
@@ -1416,6 +1424,7 @@ def test_a_round_that_learns_is_recorded(learning):
     ]
 
 
+@pytest.mark.slow
 def test_estimators_agree_and_say_which_they_are(learning):
     study, qrels, _ = learning
     truth = evaluate(study_runs(study), read_qrels(qrels), "DCG@20")
@@ -1462,6 +1471,7 @@ def test_signals_that_cannot_be_used(make, tmp_path):
     assert not (study.folder / "round-001").exists()
 
 
+@pytest.mark.slow
 def test_the_posterior_is_read_by_arviz_without_this_library(learning):
     study, _, _ = learning
     path = study.folder / "round-002" / "posterior.nc"
@@ -1471,9 +1481,7 @@ def test_the_posterior_is_read_by_arviz_without_this_library(learning):
         "assert 'evenhand' not in sys.modules\n"
         "print(dict(found['constant_data'].sizes))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "60" in done.stdout
 

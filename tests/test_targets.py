@@ -107,6 +107,16 @@ def test_the_weights_of_full_precision_lists_sum_to_their_length(runs):
     np.testing.assert_allclose(found.total(), np.array(lengths) / 3 / n_queries, rtol=1e-14)
 
 
+def test_systems_that_are_alike(tiny):
+    found, _ = tiny("twins")
+    assert found.identical() == [[0, 1]]
+    np.testing.assert_array_equal(found.alike(), [0, 0, 2])
+    runs = {name: {"q": {name[0]: 1.0, "z": 0.0}} for name in ("a1", "b1", "a2", "c", "b2", "a3")}
+    found = target(pool(read_runs(runs)), "P@2")
+    np.testing.assert_array_equal(found.alike(), [0, 1, 0, 3, 1, 0])
+    np.testing.assert_array_equal(tiny("agree")[0].alike(), [0, 1])
+
+
 def test_a_measure_must_not_look_deeper_than_the_pool():
     cells = pool(read_runs({"x": {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}}), depth=2)
     for measure in ("P@3", "DCG", "RBP(p=0.8)"):

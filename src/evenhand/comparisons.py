@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -105,12 +104,18 @@ class Joint:
         return np.clip(np.where(np.isnan(t), np.nan, beyond), alone, most)
 
 
-@partial(jax.jit, static_argnames=("n_draws",))
 def _maxima(key: jax.Array, factor: jax.Array, nu: jax.Array, n_draws: int) -> jax.Array:
+    # Drawn outside of what is compiled anew for each number of contrasts: to compile a chi-square
+    # takes ten times as long as the rest.
     key_normal, key_chi = jax.random.split(key)
     normal = jax.random.normal(key_normal, (n_draws, factor.shape[1]), factor.dtype)
-    highest = jax.lax.map(lambda z: jnp.abs(factor @ z).max(), normal, batch_size=256)
-    return highest / jnp.sqrt(jax.random.chisquare(key_chi, nu, (n_draws,), factor.dtype) / nu)
+    chi_square = jax.random.chisquare(key_chi, nu, (n_draws,), factor.dtype)
+    return _highest(factor, normal) / jnp.sqrt(chi_square / nu)
+
+
+@jax.jit
+def _highest(factor: jax.Array, normal: jax.Array) -> jax.Array:
+    return jax.lax.map(lambda z: jnp.abs(factor @ z).max(), normal, batch_size=256)
 
 
 def p_alone(
@@ -207,7 +212,7 @@ class Comparisons(Result):
         )
         columns = self._columns()
         digits = dict.fromkeys(columns, decimals(self.std_error)) | {"p": 4, "p_all": 4}
-        return [Table.of(title, columns, digits)]
+        return [Table.of(title, columns, digits, positive=("p", "p_all"))]
 
     def to_dict(self) -> dict[str, Any]:
         """The rows of the table, in full precision."""

@@ -231,10 +231,8 @@ class Estimate(Result):
         eigenvalue, eigenvector = np.linalg.eigh(self.covariance)
         factor = goal.matrix @ (eigenvector * np.sqrt(np.maximum(eigenvalue, 0.0)))
         # Twins differ by exactly 0, however their weights are rounded.
-        apart = goal.matrix.copy()
-        for twins in self.goal.target.identical():
-            apart[:, twins[0]] = apart[:, twins].sum(1)
-            apart[:, twins[1:]] = 0.0
+        alike = self.goal.target.alike()
+        apart = goal.matrix @ (alike[:, None] == np.arange(len(alike)))
         factor[np.abs(apart).max(1) <= 1e-12] = 0.0
         involved = goal.matrix != 0
         degrees = np.where(involved, self.degrees, np.inf).min(1)

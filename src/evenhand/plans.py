@@ -20,8 +20,8 @@ understand it, n pairs cost
 
     c n + C sum_x [1 - prod_{c in x} (1 - pi_c(n))]                                          (3)
 
-over the queries x that no judgment has opened yet, and `open_queries` says how far a design made
-for that would come at the same price.
+over the queries x that no judgment has opened yet; how far a design made for that would come at the
+same price is said beside it (`evenhand.openings`).
 
 References
 ----------
@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -41,11 +41,12 @@ from evenhand.designs import Design
 from evenhand.errors import EvenhandError
 from evenhand.estimates import Estimate
 from evenhand.intervals import check_level
+from evenhand.openings import open_queries
 from evenhand.sampling import expected_by_fold
 from evenhand.stages import Round
 from evenhand.tables import Result, Table, rows
 
-__all__ = ["Forecast", "Opening", "Plan", "forecast", "open_queries", "plan"]
+__all__ = ["Forecast", "Plan", "forecast", "plan"]
 
 #: Simulated rankings behind the probability that the leader is best.
 DRAWS = 4000
@@ -351,7 +352,7 @@ def _cheaper(told: Forecast, n: int, query_cost: float, judgment_cost: float) ->
     return [
         f"at that price, {made.chance.sum():.0f} of {len(pool.queries):,} queries opened at random "
         f"and {judged:.0f} pairs of each would leave {made.variance / here:.0%} of the round's "
-        "variance (`evenhand.plans.open_queries` says which)"
+        "variance (`evenhand.openings.open_queries` says which)"
     ]
 
 
@@ -394,85 +395,3 @@ def _leader(told: Forecast) -> Callable[[int], float]:
         return float(same[(found.value + scale * noise).argmax(1)].mean())
 
     return leads
-
-
-class Opening(NamedTuple):
-    """Which queries to open, and how far, where opening a query costs something.
-
-    Attributes
-    ----------
-    chance
-        phi_x, the probability of opening each query; shape (queries,).
-    judgments
-        n_x, the judgments of a query that is opened; shape (queries,).
-    variance
-        Summed variance that is then to be expected.
-    """
-
-    chance: np.ndarray
-    judgments: np.ndarray
-    variance: float
-
-
-def open_queries(
-    size: np.ndarray,
-    query: np.ndarray,
-    n_queries: int,
-    *,
-    budget: float,
-    query_cost: float,
-    judgment_cost: float = 1.0,
-) -> Opening:
-    r"""Open some queries, and judge some pairs of each, for the least variance at a cost.
-
-    With W_x = (sum_c sqrt(g_c))^2 and D_x^2 = sum_c g_c over the cells of query x,
-
-    .. math:: \min_{\varphi, n} \sum_x \Big(\frac{1}{\varphi_x} - 1\Big) D_x^2
-              + \frac{W_x}{\varphi_x n_x}
-              \quad\text{at}\quad \sum_x \varphi_x (C + c\, n_x) = \text{budget}
-
-    is solved by n_x = sqrt(C / c) sqrt(W_x) / D_x and phi_x = D_x / sqrt(lambda C), and where that
-    exceeds 1 by phi_x = 1 and n_x = sqrt(W_x / (lambda c)).
-
-    Parameters
-    ----------
-    size
-        g_c, of `Forecast`; shape (cells,).
-    query
-        Code of each cell's query.
-    n_queries
-        Number of queries.
-    budget, query_cost, judgment_cost
-        In one currency.
-
-    Raises
-    ------
-    EvenhandError
-        If a cost or the budget is not positive.
-    """
-    if min(budget, query_cost, judgment_cost) <= 0:
-        raise EvenhandError("budget, cost of a query and cost of a judgment must be above 0")
-    within = np.bincount(query, np.sqrt(size), minlength=n_queries)
-    own = np.sqrt(np.bincount(query, size, minlength=n_queries))
-    matters = own > 0
-
-    def opened(price: float) -> tuple[np.ndarray, np.ndarray]:
-        chance = np.where(matters, np.minimum(own / np.sqrt(price * query_cost), 1.0), 0.0)
-        judged = np.where(
-            chance < 1,
-            np.sqrt(query_cost / judgment_cost) * within / np.where(matters, own, 1.0),
-            within / np.sqrt(price * judgment_cost),
-        )
-        return chance, judged
-
-    low, high = 1e-30, 1e30  # the price falls as the budget grows
-    for _ in range(200):
-        price = float(np.sqrt(low * high))
-        chance, judged = opened(price)
-        spent = (chance * (query_cost + judgment_cost * judged)).sum()
-        low, high = (price, high) if spent > budget else (low, price)
-    chance, judged = opened(high)
-    one = np.where(matters, chance, 1.0)
-    n = np.where(matters, judged, 1.0)
-    variance = ((1 / one - 1) * own**2 + np.where(matters, within**2 / (one * n), 0.0)).sum()
-    return Opening(chance, judged, float(variance))

@@ -123,9 +123,7 @@ def ranking(found: Estimate) -> Standings:
     above[first[up], second[up]] = True
     above[second[down], first[down]] = True
     # Identical systems differ by exactly 0, and are the best together or not at all.
-    group = np.arange(k)
-    for twins in found.goal.target.identical():
-        group[twins] = twins[0]
+    group = found.goal.target.alike()
     value, vector = np.linalg.eigh(found.covariance[np.ix_(covered, covered)])
     root = vector * np.sqrt(np.maximum(value, 0.0))
     noise = np.random.default_rng(0).normal(size=(DRAWS, len(covered))) @ root.T

@@ -10,7 +10,7 @@ import html
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,21 +49,30 @@ class Table:
         Values by heading.
     digits
         Decimals of a number that is not whole, by heading; 4 where it is not named.
+    positive
+        Headings of numbers above 0, such as p-values: one that its decimals would show as 0 is
+        shown as below the last of them (``<0.0001``).
     """
 
     title: str
     columns: Mapping[str, Sequence[Value]]
     digits: Mapping[str, int]
+    positive: frozenset[str] = frozenset()
 
     @classmethod
     def of(
-        cls, title: str, columns: Mapping[str, Sequence[Any]], digits: Mapping[str, int] | int = 4
+        cls,
+        title: str,
+        columns: Mapping[str, Sequence[Any]],
+        digits: Mapping[str, int] | int = 4,
+        *,
+        positive: Collection[str] = (),
     ) -> Table:
         """Make a table from arrays or lists; `digits` may be one number for all columns."""
         values = {str(name): plain(list(column)) for name, column in columns.items()}
         if isinstance(digits, int):
             digits = dict.fromkeys(values, digits)
-        return cls(title, values, digits)
+        return cls(title, values, digits, frozenset(positive))
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
@@ -71,17 +80,20 @@ class Table:
     def rows(self) -> list[list[str]]:
         """The cells as text."""
         columns = [
-            [self._text(value, self.digits.get(name, 4)) for value in column]
+            [self._text(value, self.digits.get(name, 4), name in self.positive) for value in column]
             for name, column in self.columns.items()
         ]
         return [list(row) for row in zip(*columns, strict=True)]
 
     @staticmethod
-    def _text(value: Value, digits: int) -> str:
+    def _text(value: Value, digits: int, positive: bool) -> str:
         if value is None:
             return "-"
         if isinstance(value, float):
-            return f"{value:z.{digits}f}"
+            shown = f"{value:z.{digits}f}"
+            if positive and value > 0 and float(shown) == 0:
+                return f"<{10.0**-digits:.{digits}f}"
+            return shown
         return (
             f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
         )
@@ -140,6 +152,9 @@ class Table:
         special = {c: rf"\{c}" for c in "&%$#_{}"} | {
             "~": r"\textasciitilde{}",
             "^": r"\textasciicircum{}",
+            # The classic fonts of text have other signs in their places.
+            "<": "$<$",
+            ">": "$>$",
         }
 
         def escape(text: str) -> str:

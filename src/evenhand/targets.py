@@ -128,6 +128,16 @@ class Target:
             groups.setdefault((parts[0].tobytes(), parts[1].tobytes()), []).append(j)
         return [group for group in groups.values() if len(group) > 1]
 
+    def alike(self) -> np.ndarray:
+        """The first system that weighs the same pairs alike, often itself: int, shape (systems,).
+
+        Contrasts of a matrix C are exactly 0 where ``C @ (alike()[:, None] == arange(k))`` is.
+        """
+        first = np.arange(len(self.systems))
+        for group in self.identical():
+            first[group] = group[0]
+        return first
+
 
 def target(pool: Pool, measure: Measure | str) -> Target:
     """Weights of every system over the pool, equation (1).

@@ -65,7 +65,6 @@ class Fitted(NamedTuple):
     chains: jax.Array
 
 
-@partial(jax.jit, static_argnames=("model", "draws", "most"))
 def laplace(
     features: Features,
     judged: Judged,
@@ -93,8 +92,22 @@ def laplace(
     most
         Steps, each of one gradient.
     """
+    # Outside of what is compiled anew for each number of rows: it would take a third longer.
     noise = jax.random.normal(jax.random.key(0), (draws // 2, start.shape[-1]), levels.dtype)
+    return _laplace(features, judged, levels, start, noise, model=model, most=most)
 
+
+@partial(jax.jit, static_argnames=("model", "most"))
+def _laplace(
+    features: Features,
+    judged: Judged,
+    levels: jax.Array,
+    start: jax.Array,
+    noise: jax.Array,
+    *,
+    model: Model,
+    most: int,
+) -> Fitted:
     def fit(features: Features, judged: Judged, start: jax.Array) -> Fitted:
         total = over_blocks(model, features, judged, levels)
         end = climb(total, start, most)
