@@ -447,13 +447,18 @@ def test_measures_that_samples_cannot_estimate(run, fails, here):
     words = ["a.run", "b.run", "--qrels", "qrels"]
     ran = run("evaluate", *words, "-m", "ndcg_cut_3", "-m", "MAE", "--format", "csv")
     assert ran.out.splitlines()[0] == "system,nDCG@3,MAE"
-    for command in (["new", "s", "a.run", "b.run"], ["simulate", *words], ["certify", *words]):
+    for command in (["simulate", *words], ["certify", *words]):
         assert fails(*command, "-m", "ndcg@3") == (
             "error: nDCG@3 is not a sum over documents of weight by rank times utility by grade, "
-            "but a ratio, whose denominator depends on every judgment of a query: it cannot be "
-            "estimated from sampled pairs\n"
+            "but a ratio, whose denominator depends on every judgment of a query: this takes only "
+            "sums\n"
             "hint: evaluate it with complete judgments (`evenhand evaluate`), or take DCG@3\n"
         )
+    assert fails("new", "s", "a.run", "b.run", "-m", "Swaps") == (
+        "error: Swaps is not a sum over documents of weight by rank times utility by grade, but "
+        "a sum over pairs of documents: it cannot be estimated from sampled pairs\n"
+        "hint: evaluate it with complete judgments (`evenhand evaluate`)\n"
+    )
     assert not Path("s").exists()
 
 

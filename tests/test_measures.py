@@ -154,6 +154,14 @@ def test_what_sampled_pairs_cannot_estimate_is_refused_with_the_reason(written, 
         assert str(measures.linear(instead)) == instead
 
 
+def test_samples_estimate_sums_and_ratios():
+    for name in ("P@10", "nDCG@10", "AP", "R@5", "Rprec"):
+        assert str(measures.sampled(name)) == name
+    for name in ("MAE", "Swaps", "Judged@5"):
+        with pytest.raises(EvenhandError, match="cannot be estimated from sampled pairs"):
+            measures.sampled(name)
+
+
 def test_what_is_linear_is_given_back():
     assert measures.linear("P_10") == measures.P(cutoff=10)
     for name in ("P@10", "DCG", "Gain@3", "RBP"):

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from evenhand.controls import control, cross_fit
 from evenhand.errors import EvenhandError, MissingJudgments, SupportError
 from evenhand.estimates import Estimate
 from evenhand.estimators import estimate
 from evenhand.intervals import DEFAULT
+from evenhand.measures import Ratio
 from evenhand.models import Model
+from evenhand.ratios import check_draws, estimate_ratio, expected_goal, guessed, worth_a_control
 from evenhand.rounds import Stored
 from evenhand.snapshots import Snapshot
 from evenhand.stages import Control, Round, stages
 from evenhand.stopping import check_rule, level_at, stopped
+from evenhand.targets import Goal
 
 __all__ = ["ESTIMATORS", "answer"]
 
@@ -64,17 +68,30 @@ def answer(
     if stop_when is not None:
         check_rule(stop_when)
         level = level_at(level, len(rounds))
-    found = estimate(
-        at.goal,
-        rounds,
-        level=level,
-        interval=interval,
-        planned=at.planned(rounds),
-        combine=combine,
-        controls=_controls(at, rounds, files, combine, estimator, model, method),
-        bounds=bounds,
-        top_utility=None if at.settings.grades is None else at.top_utility,
-    )
+    ratio, goal = isinstance(at.goal.target.measure, Ratio), at.goal
+    if ratio:
+        if question != "queries" or bounds:
+            raise EvenhandError(
+                f"{goal.target.measure} is a ratio: there are neither bounds for it nor intervals "
+                "for queries like these",
+                hint="--for queries, or a measure that is a sum",
+            )
+        check_draws(goal, sum(len(one.sample) for one in rounds))
+        goal = expected_goal(goal, guessed(goal.target.pool, at.top_utility))
+        if estimator == "auto" and not worth_a_control(goal, rounds):
+            estimator = "importance"
+    common: dict[str, Any] = {
+        "level": level,
+        "interval": interval,
+        "planned": at.planned(rounds),
+        "combine": combine,
+        "controls": _controls(at, goal, rounds, files, combine, estimator, model, method),
+    }
+    if ratio:
+        found = estimate_ratio(at.goal, rounds, **common)
+    else:
+        top = None if at.settings.grades is None else at.top_utility
+        found = estimate(at.goal, rounds, **common, bounds=bounds, top_utility=top)
     if question == "population":
         found = found.for_population()
     if stop_when is not None:
@@ -85,6 +102,7 @@ def answer(
 
 def _controls(
     at: Snapshot,
+    goal: Goal,
     rounds: Sequence[Round],
     files: Sequence[Stored],
     combine: str,
@@ -112,5 +130,5 @@ def _controls(
             late = rounds[stage[0]].depends_on
             found.append(control(prior, rounds, stage[0]) if late else None)
         else:
-            found.append(cross_fit(prior, at.goal, rounds, stage))
+            found.append(cross_fit(prior, goal, rounds, stage))
     return found

@@ -315,6 +315,7 @@ def design(
         If `kind` is unknown, `floor` is not in [0, 1], the utility is not of this pool, or nothing
         is left to draw.
     """
+    goal.target.check_linear()
     if kind not in DESIGNS:
         raise EvenhandError(f"unknown design {kind!r}", hint=f"known are {', '.join(DESIGNS)}")
     if not 0 <= floor <= 1:

@@ -53,6 +53,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -81,7 +82,7 @@ from evenhand.targets import Goal, Target, contrasts
 from evenhand.trec import Qrels
 from evenhand.utilities import judged_utility
 
-__all__ = ["Round", "estimate", "judge", "terms"]
+__all__ = ["Combination", "Round", "combined", "estimate", "judge", "terms"]
 
 
 def terms(
@@ -134,6 +135,49 @@ def _one_round(weights, matrix, residual, stage_expected, own_expected, fold, *,
     return z_system.sum(0), z_contrast.sum(0), cov_system, cov_contrast
 
 
+class Combination(NamedTuple):
+    """How the rounds of a study enter an estimate.
+
+    Attributes
+    ----------
+    weights
+        omega of each stage, equation (2).
+    together
+        The rounds of each stage.
+    by_cell
+        omega of each stage at each cell, shape (stages, cells).
+    means
+        m_c of each stage, with what was known put in; None where there is neither.
+    """
+
+    weights: np.ndarray
+    together: list[list[Round]]
+    by_cell: np.ndarray
+    means: list[np.ndarray | None]
+
+
+def combined(
+    goal: Goal,
+    rounds: Sequence[Round],
+    *,
+    planned: Sequence[float] | None = None,
+    combine: str = "planned",
+    controls: Sequence[Control | None] | None = None,
+) -> Combination:
+    """How rounds enter an estimate; parameters and errors as of `estimate`."""
+    _check(goal, rounds)
+    numbers = stages(rounds, combine)
+    for what, given in (("plan", planned), ("control variates", controls)):
+        if given is not None and len(given) < len(numbers):
+            raise EvenhandError(f"the {what} name {len(given)} stages, there are {len(numbers)}")
+    omega = planned_weights(
+        unplanned(len(numbers)) if planned is None else np.asarray(planned[: len(numbers)])
+    )
+    together = [[rounds[i] for i in stage] for stage in numbers]
+    by_cell = weights_by_cell(omega, together, len(goal.target.pool))
+    return Combination(omega, together, by_cell, _means(numbers, rounds, controls))
+
+
 @in_float64
 def estimate(
     goal: Goal,
@@ -145,6 +189,8 @@ def estimate(
     controls: Sequence[Control | None] | None = None,
     interval: str = intervals.DEFAULT,
     bounds: bool = False,
+    bounded: bool = True,
+    beyond: np.ndarray | None = None,
     top_utility: float | None = None,
 ) -> Estimate:
     """Estimate every system and every contrast of the goal.
@@ -172,6 +218,10 @@ def estimate(
     bounds
         Give intervals, without an estimate, for systems that the rounds do not cover wholly: from
         nothing to `top_utility` for what could not be drawn.
+    bounded
+        Hold intervals to what contrasts can be, from the range of utilities.
+    beyond
+        Covariance of the systems that the draws' own does not hold, shape (systems, systems).
     top_utility
         Largest utility a pair can have; by default the measure's, where it knows it.
 
@@ -187,25 +237,19 @@ def estimate(
         If the balance heuristic or a control variate is asked for where it is biased, or bounds
         where utilities are unbounded.
     """
+    goal.target.check_linear()
     intervals.check_level(level)
     interval = intervals.chosen(interval, controls)
     kind = intervals.check_interval(interval)
-    _check(goal, rounds)
-    numbers = stages(rounds, combine)
-    for what, given in (("plan", planned), ("control variates", controls)):
-        if given is not None and len(given) < len(numbers):
-            raise EvenhandError(f"the {what} name {len(given)} stages, there are {len(numbers)}")
-    omega = planned_weights(
-        unplanned(len(numbers)) if planned is None else np.asarray(planned[: len(numbers)])
+    omega, together, by_cell, means = combined(
+        goal, rounds, planned=planned, combine=combine, controls=controls
     )
-    together = [[rounds[i] for i in stage] for stage in numbers]
-    by_cell = weights_by_cell(omega, together, len(goal.target.pool))
-    means = _means(numbers, rounds, controls)
     target, k, m = goal.target, len(goal.target.systems), len(goal.names)
     value, contrast = np.zeros(k), np.zeros(m)
     covariance, contrast_covariance = np.zeros((k, k)), np.zeros((m, m))
     top = target.measure.top_utility if top_utility is None else top_utility
-    evidence = Evidence(target, np.concatenate([one.utility for one in rounds]), top)
+    said = np.concatenate([one.utility for one in rounds])
+    evidence = Evidence(target, said, top, bounded=bounded)
     judged, shares = np.zeros(k), []
     reached = (by_cell > 0).sum(0) > 0
     for weight, stage, mean in zip(by_cell, together, means, strict=True):
@@ -247,6 +291,10 @@ def estimate(
         covariance += disagreed
         contrast_covariance += contrasts_disagreed
         evidence.added.append((disagreed, judged_again))
+    if beyond is not None:
+        covariance += beyond
+        contrast_covariance += goal.matrix @ beyond @ goal.matrix.T
+        evidence.added.append((beyond, float(len(said))))
     between, contrast_between = between_queries(goal, together, by_cell, means)
     moments = evidence.moments(np.eye(k), value)
     contrast_moments = evidence.moments(goal.matrix, contrast)
@@ -356,8 +404,8 @@ def _means(
 
 def _whole(goal: Goal, reached: np.ndarray) -> np.ndarray:
     """Which systems weigh no cell that could not be drawn."""
-    missed = (goal.target.weight != 0) & ~reached[goal.target.pool.cell]
-    return np.bincount(goal.target.pool.system, missed, minlength=len(goal.target.systems)) == 0
+    missed = (goal.target.weight != 0) & ~reached[goal.target.cell]
+    return np.bincount(goal.target.system, missed, minlength=len(goal.target.systems)) == 0
 
 
 def judge(

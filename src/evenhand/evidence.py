@@ -288,6 +288,8 @@ class Evidence:
         Everything judged, repeats included.
     top
         The largest utility that a judgment can have, where it is known.
+    bounded
+        Whether a contrast lies within what its weights and utilities allow.
     rounds
         As they enter the estimate.
     added
@@ -298,6 +300,7 @@ class Evidence:
     target: Target
     utility: np.ndarray
     top: float | None = None
+    bounded: bool = True
     rounds: list[Drawn] = field(default_factory=list)
     added: list[tuple[np.ndarray, float]] = field(default_factory=list)
 
@@ -332,8 +335,9 @@ class Evidence:
             here = events(self.target, matrix, likely, own, one.reach, one.sample.sampler)
             over[:4] += here[:4]
             over[4:] = here[4:]  # the range is the pool's, whatever was drawn
+        free = not self.bounded or bool((self.utility < 0).any())
         event, side, floor, ceiling = pool_moments(
-            Events(*over), scale(self.utility, top), top, negative=bool((self.utility < 0).any())
+            Events(*over), scale(self.utility, top), top, negative=free
         )
         for covariance, known_to in self.added:
             more = of_contrasts(covariance, matrix)

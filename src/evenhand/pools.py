@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from evenhand.errors import EvenhandError, listed
 from evenhand.trec import Qrels, Runs
 
-__all__ = ["Pool", "codes_in", "pool"]
+__all__ = ["Pool", "codes_in", "dense", "pool"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,13 +92,7 @@ class Pool:
         numpy.ndarray
             float64, shape (cells given, systems).
         """
-        first, last = self.start[cells], self.start[np.asarray(cells) + 1]
-        length = last - first
-        row = np.repeat(np.arange(len(cells)), length)
-        entry = np.arange(length.sum()) + np.repeat(first - (np.cumsum(length) - length), length)
-        table = np.zeros((len(cells), len(self.systems)))
-        table[row, self.system[entry]] = by_entry[entry]
-        return table
+        return dense(self.start, self.system, by_entry, cells, len(self.systems))
 
     def names(self, cells: np.ndarray) -> tuple[list[str], list[str]]:
         """Query ids and document ids of the given cells."""
@@ -168,6 +162,19 @@ class Pool:
             for name, row in zip(self.systems, answered, strict=True)
             if not row.all()
         }
+
+
+def dense(
+    start: np.ndarray, system: np.ndarray, by_entry: np.ndarray, cells: np.ndarray, n_systems: int
+) -> np.ndarray:
+    """Rows of a sparse table, as `Pool` keeps it by cell: float64, shape (cells given, systems)."""
+    first, last = start[cells], start[np.asarray(cells) + 1]
+    length = last - first
+    row = np.repeat(np.arange(len(cells)), length)
+    entry = np.arange(length.sum()) + np.repeat(first - (np.cumsum(length) - length), length)
+    table = np.zeros((len(cells), n_systems))
+    table[row, system[entry]] = by_entry[entry]
+    return table
 
 
 def codes_in(ids: pa.Array, table: pa.Array) -> np.ndarray:

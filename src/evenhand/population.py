@@ -80,13 +80,13 @@ def between_queries(
     n_queries = len(pool.queries)
     if n_queries < 2:
         return np.zeros((k, k)), np.zeros((len(goal.names), len(goal.names)))
-    place = pool.query[pool.cell].astype(np.int64) * k + pool.system
+    place = pool.query[target.cell].astype(np.int64) * k + target.system
     by_query, terms, free = np.zeros((n_queries, k)), [], []
     for weight, stage, mean in zip(by_cell, together, means, strict=True):
         expected = expected_counts(stage, len(pool))
         if mean is not None:
             shared = np.where(possible(stage, expected), weight * mean, 0.0)
-            added = target.weight * shared[pool.cell]
+            added = target.weight * shared[target.cell]
             by_query += np.bincount(place, added, minlength=n_queries * k).reshape(-1, k)
         for one in stage:
             draws = one.sample.draws

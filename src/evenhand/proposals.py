@@ -18,9 +18,11 @@ from evenhand.designs import Design, design
 from evenhand.errors import MissingJudgments
 from evenhand.estimates import Estimate
 from evenhand.focus import FOCUSED, deciding, focused
+from evenhand.measures import Ratio
 from evenhand.models import Model
 from evenhand.plans import Forecast, forecast
 from evenhand.prior import NumPyroPosterior
+from evenhand.ratios import expected_goal, guessed
 from evenhand.snapshots import Snapshot
 from evenhand.stages import planned_weights, stages, unplanned
 from evenhand.steering import learned_utility, steered
@@ -90,6 +92,9 @@ def propose(
         # With a model where the round has one anyway: who leads is then known better.
         asked, told = _focused(at, "importance" if posterior is None else "auto", method)
         notes.append(told)
+    focuses = asked is not at.goal
+    if isinstance(asked.target.measure, Ratio):
+        asked = expected_goal(asked, _expected(at, posterior), at.top_utility or 1.0)
     if posterior is not None:
         doubts = diagnostics.doubts(posterior) if thorough else ()
         made, poor = steered(
@@ -100,9 +105,19 @@ def propose(
         if isinstance(utility, str | Path):
             utility = utility_named(utility, at.goal.target.pool, at.goal.target.measure)
         made = design(asked, utility, kind=kind, floor=floor, known=left_out)
-    if asked is not at.goal:
+    if focuses:
         made = replace(made, name=f"{made.name}/{asked.kind}")
     return Proposal(made, posterior, notes)
+
+
+def _expected(at: Snapshot, posterior: NumPyroPosterior | None) -> np.ndarray:
+    """What is expected of each cell, or known: shape (cells,)."""
+    pool, known = at.goal.target.pool, at.ledger.utility()
+    if posterior is None:
+        mean = guessed(pool, at.top_utility)
+    else:
+        mean = posterior.predict(np.arange(len(pool))).mean
+    return np.where(np.isfinite(known), known, mean)
 
 
 def _focused(at: Snapshot, estimator: str, method: str) -> tuple[Goal, str]:
@@ -148,7 +163,8 @@ def foresee(at: Snapshot, found: Estimate | None, *, population: bool = False) -
     else:
         sizes = unplanned(len(stages(rounds)) + 1).tolist()
     return forecast(
-        replace(proposal.design, goal=at.goal),  # whatever pairs it is focused on
+        # Whatever pairs it is focused on.
+        replace(proposal.design, goal=replace(at.goal, target=proposal.design.goal.target)),
         second,
         estimate=found,
         rounds=rounds,

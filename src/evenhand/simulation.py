@@ -201,6 +201,7 @@ def simulate(
     EvenhandError
         If a budget, design or sampler cannot be used.
     """
+    goal.target.check_linear()
     check_level(level)
     check_interval(chosen(interval, None))
     if replications < 2:

@@ -40,12 +40,13 @@ from evenhand.estimates import Estimate
 from evenhand.features import read_signals
 from evenhand.intervals import DEFAULT
 from evenhand.ledger import Ledger
-from evenhand.measures import Linear, Measure, linear
+from evenhand.measures import Linear, Measure, Ratio, sampled
 from evenhand.models import Model
 from evenhand.plans import Plan, plan
 from evenhand.pools import Pool, pool
 from evenhand.prior import NumPyroPrior
 from evenhand.proposals import foresee, propose
+from evenhand.ratios import check_draws
 from evenhand.receipts import Drawn, Taken
 from evenhand.sampling import draw
 from evenhand.snapshots import Snapshot
@@ -55,6 +56,9 @@ from evenhand.trec import Qrels, Runs, read_qrels, read_queries, read_runs
 from evenhand.utilities import Utility
 
 __all__ = ["Study"]
+
+#: Depth to which a ratio's pool is kept, unless it is said.
+RATIO_DEPTH = 100
 
 _VERSIONS = ("evenhand", "jax", "numpy", "numpyro")
 
@@ -91,7 +95,8 @@ class Study:
         measure, goal, baseline
             What to estimate, of what, against what.
         depth
-            Deepest rank to keep; the measure's cutoff by default.
+            Deepest rank to keep. By default the measure's cutoff; of a ratio, which is divided by
+            what the whole pool holds, at least `RATIO_DEPTH`.
         queries
             The queries of the study: whatever `read_queries` takes. By default those that any run
             answers.
@@ -113,13 +118,16 @@ class Study:
         StudyError
             If the folder exists or cannot be written.
         """
-        folder, measure = Path(folder), linear(measure)
+        folder, measure = Path(folder), sampled(measure)
         if folder.exists():
             raise StudyError(
                 f"{folder} exists already",
                 hint="choose another name, or go on with `evenhand draw`",
             )
-        depth = measure.cutoff if depth is None else depth
+        if depth is None and measure.cutoff is not None:
+            # What a ratio is divided by lies deeper than it looks.
+            least = RATIO_DEPTH if isinstance(measure, Ratio) else 0
+            depth = max(measure.cutoff, least)
         asked = None if queries is None else read_queries(queries)
         table = (
             runs[0]
@@ -170,7 +178,7 @@ class Study:
     @property
     def measure(self) -> Linear:
         """The measure of the study."""
-        return linear(self.settings.measure)
+        return sampled(self.settings.measure)
 
     @cached_property
     def pool(self) -> Pool:
@@ -319,6 +327,8 @@ class Study:
                 f"the plan of {self.folder} names {len(plan)} rounds, and all are drawn",
                 hint="a plan cannot be changed after the first judgment: start a new study",
             )
+        if isinstance(self.measure, Ratio):
+            check_draws(self.goal, budget + sum(r.record.budget for r in earlier))
         given = read_signals(self.pool, signals)
         at = self._snapshot(earlier)
         first = joined if top_up else 0

@@ -46,8 +46,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from evenhand.errors import EvenhandError
-from evenhand.measures import Linear, Measure, linear
-from evenhand.pools import Pool
+from evenhand.measures import Linear, Measure, Ratio, sampled
+from evenhand.pools import Pool, dense
 from evenhand.precision import in_float64
 
 __all__ = [
@@ -82,45 +82,81 @@ class Target:
     measure
         Gives the weight of a rank and the utility of a grade.
     weight
-        w_jc by entry of the pool, in the measure's unit divided by |X|; float64, shape (entries,).
+        w_jc by entry, in the measure's unit divided by |X|; float64, shape (entries,).
+    start, system
+        Where the entries of each cell begin, shape (cells + 1,), and whose they are, shape
+        (entries,); those of the pool, unless systems weigh also what they do not return.
     """
 
     pool: Pool
     measure: Linear
     weight: np.ndarray
+    start: np.ndarray = None  # type: ignore[assignment] - never None once made
+    system: np.ndarray = None  # type: ignore[assignment] - never None once made
+
+    def __post_init__(self) -> None:
+        if self.start is None:
+            object.__setattr__(self, "start", self.pool.start)
+            object.__setattr__(self, "system", self.pool.system)
+
+    @classmethod
+    def of_weights(cls, pool: Pool, measure: Linear, weights: np.ndarray) -> Target:
+        """From a table of weights, shape (cells, systems), which may be negative."""
+        cell, system = np.nonzero(weights)
+        start = np.searchsorted(cell, np.arange(len(pool) + 1))
+        return cls(pool, measure, weights[cell, system], start, system.astype(np.int32))
 
     @property
     def systems(self) -> tuple[str, ...]:
         """Names of the systems."""
         return self.pool.systems
 
+    def check_linear(self) -> None:
+        """Refuse the weights of a ratio that are not its gradient: their sum is no value of it.
+
+        Raises
+        ------
+        EvenhandError
+            If the measure is a ratio and the weights are by rank.
+        """
+        if isinstance(self.measure, Ratio) and self.start is self.pool.start:
+            raise EvenhandError(
+                f"{self.measure} is a ratio, and no sum over documents",
+                hint="`evenhand.ratios` designs for it and estimates it",
+            )
+
+    @property
+    def cell(self) -> np.ndarray:
+        """The cell of each entry; int64, shape (entries,)."""
+        return np.repeat(np.arange(len(self.pool)), np.diff(self.start))
+
     def weights(self, cells: np.ndarray) -> np.ndarray:
         """w_c of some cells: float64, shape (cells given, systems)."""
-        return self.pool.dense(self.weight, cells)
+        return dense(self.start, self.system, self.weight, cells, len(self.systems))
 
     def mean_weight(self) -> np.ndarray:
-        """Mean weight of each cell over the systems: float64, shape (cells,)."""
-        return np.add.reduceat(self.weight, self.pool.start[:-1]) / len(self.systems)
+        """Mean size of the weights of each cell over the systems: float64, shape (cells,)."""
+        size = np.append(np.abs(self.weight), 0.0)  # a cell without entries may be the last
+        summed = np.add.reduceat(size, self.start[:-1])
+        return np.where(np.diff(self.start) > 0, summed, 0.0) / len(self.systems)
 
     def total(self, inside: np.ndarray | None = None) -> np.ndarray:
         """Weight of each system, over all cells or those where `inside` holds: shape (systems,)."""
-        weight = (
-            self.weight if inside is None else np.where(inside[self.pool.cell], self.weight, 0.0)
-        )
-        return np.bincount(self.pool.system, weight, minlength=len(self.systems))
+        weight = self.weight if inside is None else np.where(inside[self.cell], self.weight, 0.0)
+        return np.bincount(self.system, weight, minlength=len(self.systems))
 
     def values(self, utility: np.ndarray) -> np.ndarray:
         """U_j of each system given the utility of every cell, equation (1): shape (systems,)."""
         return np.bincount(
-            self.pool.system, self.weight * utility[self.pool.cell], minlength=len(self.systems)
+            self.system, self.weight * utility[self.cell], minlength=len(self.systems)
         )
 
     def identical(self) -> list[list[int]]:
         """Groups of systems that weigh the same pairs alike, so that they differ by exactly 0."""
         counts = np.flatnonzero(self.weight)
-        counts = counts[np.argsort(self.pool.system[counts], kind="stable")]
-        bounds = np.searchsorted(self.pool.system[counts], np.arange(1, len(self.systems)))
-        cells, weights = self.pool.cell[counts], self.weight[counts]
+        counts = counts[np.argsort(self.system[counts], kind="stable")]
+        bounds = np.searchsorted(self.system[counts], np.arange(1, len(self.systems)))
+        cells, weights = self.cell[counts], self.weight[counts]
         groups: dict[tuple[bytes, bytes], list[int]] = {}
         for j, parts in enumerate(
             zip(np.split(cells, bounds), np.split(weights, bounds), strict=True)
@@ -142,12 +178,15 @@ class Target:
 def target(pool: Pool, measure: Measure | str) -> Target:
     """Weights of every system over the pool, equation (1).
 
+    Of a ratio these are what stands beside the utilities in its sum, to make goals of; designs and
+    estimates take its gradient (`evenhand.ratios`).
+
     Raises
     ------
     EvenhandError
-        If the measure is no weighted sum over documents, or the pool is shallower than it looks.
+        If the measure cannot be estimated from samples, or the pool is shallower than it looks.
     """
-    measure = linear(measure)
+    measure = sampled(measure)
     if pool.depth is not None and (measure.cutoff is None or measure.cutoff > pool.depth):
         deepest = int(pool.rank.max(initial=0))
         if deepest == pool.depth:
@@ -260,16 +299,16 @@ class Blocks:
         pool, k = target.pool, len(target.systems)
         size = 1 << max(8, min(16, (1 << 19) // k).bit_length() - 1)
         size = min(size, 1 << max(len(pool) - 1, 0).bit_length())
-        bounds = pool.start[np.minimum(np.arange(0, len(pool) + size, size), len(pool))]
+        bounds = target.start[np.minimum(np.arange(0, len(pool) + size, size), len(pool))]
         n_blocks = len(bounds) - 1
         longest = int(np.diff(bounds).max())
         # Rounded up, so that pools of about one size share a compilation.
         longest = -(-longest // (step := 1 << max(longest.bit_length() - 4, 0))) * step
         block = np.repeat(np.arange(n_blocks), np.diff(bounds))
-        column = np.arange(len(pool.system)) - bounds[block]
+        column = np.arange(len(target.system)) - bounds[block]
         place = np.full((n_blocks, longest), size * k, np.int32)
         weight = np.zeros((n_blocks, longest))
-        place[block, column] = (pool.cell - block * size) * k + pool.system
+        place[block, column] = (target.cell - block * size) * k + target.system
         weight[block, column] = target.weight
         return cls(jnp.asarray(place), jnp.asarray(weight), size, k)
 

@@ -35,7 +35,11 @@ __all__ = ["add", "draw", "estimate", "judge", "new", "plan"]
 @MEASURE
 @GOAL
 @BASELINE
-@click.option("--depth", type=int, help="Deepest rank to keep.  [default: the measure's cutoff]")
+@click.option(
+    "--depth",
+    type=int,
+    help="Deepest rank to keep.  [default: the measure's cutoff; 100 for nDCG@k and other ratios]",
+)
 @QUERIES
 @click.option(
     "--grades", type=Numbers(float), help="Grades that a judgment may have.  [default: any]"

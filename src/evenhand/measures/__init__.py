@@ -36,9 +36,10 @@ Judged, Judged@k       share of the list that somebody judged                 sh
 =====================  ============================  =======================  ==================
 
 What is *linear* by rank and grade alone is estimated from sampled pairs without any bias (`Linear`,
-`linear`). The errors and swaps are linear too, but in a utility that depends on the system, or is
-one of two documents; a ratio is estimated with a small bias at best, since its norm must be
-estimated as well: these are evaluated with complete judgments (`Listwise`), not sampled yet.
+`linear`); a *ratio* with a small bias, since its norm must be estimated as well (`sampled`,
+`evenhand.ratios`). The errors and swaps are linear too, but in a utility that depends on the
+system, or is one of two documents: these are evaluated with complete judgments (`Listwise`), not
+sampled yet.
 Reciprocal rank, ERR, bpref and success are none of all this, and refused.
 
 Conventions are trec_eval's. Precision divides by k however short the list is. The ideal of nDCG and
@@ -58,7 +59,7 @@ made of); `grammar`.
 
 from evenhand.measures.deviations import MAE, MSE
 from evenhand.measures.documents import DCG, RBP, Gain, P
-from evenhand.measures.grammar import linear, parse
+from evenhand.measures.grammar import linear, parse, sampled
 from evenhand.measures.judged import Judged, JudgedP
 from evenhand.measures.lists import Lists
 from evenhand.measures.pairs import Swaps, wSwaps
@@ -86,5 +87,6 @@ __all__ = [
     "linear",
     "nDCG",
     "parse",
+    "sampled",
     "wSwaps",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import Any
 
 from evenhand.errors import EvenhandError
 from evenhand.measures.deviations import MAE, MSE
@@ -152,7 +153,7 @@ def _build(
 
 
 def linear(measure: str | Measure) -> Linear:
-    """Read a measure that is a weighted sum over documents: one that sampled pairs can estimate.
+    """Read a measure that is a weighted sum over documents, which samples estimate without bias.
 
     Raises
     ------
@@ -160,11 +161,29 @@ def linear(measure: str | Measure) -> Linear:
         If it cannot be read, or is no such sum.
     """
     measure = parse(measure)
+    if isinstance(measure, Linear) and not isinstance(measure, Listwise):
+        return measure
+    raise _refusal(measure, "this takes only sums")
+
+
+def sampled(measure: str | Measure) -> Linear:
+    """Read a measure that sampled pairs can estimate: a weighted sum, or a ratio of such.
+
+    Raises
+    ------
+    EvenhandError
+        If it cannot be read, or is neither.
+    """
+    measure = parse(measure)
     if isinstance(measure, Linear):
         return measure
-    raise EvenhandError(
+    raise _refusal(measure, "it cannot be estimated from sampled pairs")
+
+
+def _refusal(measure: Any, therefore: str) -> EvenhandError:
+    return EvenhandError(
         f"{measure} is not a sum over documents of weight by rank times utility by grade, but "
-        f"{measure.reason}: it cannot be estimated from sampled pairs",
+        f"{measure.reason}: {therefore}",
         hint="evaluate it with complete judgments (`evenhand evaluate`)"
         + (f", or take {measure.instead}" if measure.instead else ""),
     )

@@ -114,6 +114,19 @@ class nDCG(_Ratio):
         """The measure that is normalised."""
         return str(self.dcg)
 
+    @property
+    def top_utility(self) -> float | None:
+        """The largest utility a grade can have: known only with a gain map."""
+        return self.dcg.top_utility
+
+    def weight(self, rank: np.ndarray) -> np.ndarray:
+        """What stands beside a utility in the sum: that of `dcg`."""
+        return self.dcg.weight(rank)
+
+    def utility(self, grade: np.ndarray) -> np.ndarray:
+        """The gain of the grade."""
+        return self.dcg.utility(grade)
+
     def norm(self, lists: Lists) -> np.ndarray:
         """The largest DCG: the positive gains of all judged documents, the largest first."""
         gain = lists.averaged(self.dcg.utility(lists.grade))
@@ -143,6 +156,20 @@ class _Recalling(_Ratio):
     def instead(self) -> str:
         """Precision at the cutoff."""
         return text("P", self.cutoff or 10, rel_option(self.rel))
+
+    @property
+    def top_utility(self) -> float | None:
+        """The largest utility a grade can have."""
+        return 1.0
+
+    def weight(self, rank: np.ndarray) -> np.ndarray:
+        """1 within the cutoff: what stands beside a utility in the sum."""
+        rank = np.asarray(rank, np.float64)
+        return np.ones_like(rank) if self.cutoff is None else (rank <= self.cutoff) * 1.0
+
+    def utility(self, grade: np.ndarray) -> np.ndarray:
+        """1 where the grade is at least `rel`."""
+        return relevance(grade, self.rel)
 
     def norm(self, lists: Lists) -> np.ndarray:
         """R: the number of relevant documents among all that are judged."""
@@ -175,6 +202,10 @@ class AP(_Recalling):
 
     def __post_init__(self) -> None:
         check_cutoff("AP", self.cutoff)
+
+    def weight(self, rank: np.ndarray) -> np.ndarray:
+        """1 / rank within the cutoff: what stands beside a relevant pair of documents."""
+        return _Recalling.weight(self, rank) / rank
 
     def _sums(self, lists: Lists) -> np.ndarray:
         hit, rel = self._relevant(lists)

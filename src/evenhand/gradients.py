@@ -1,0 +1,343 @@
+r"""Ratio measures near the utilities at hand: their value, their slope, and what that leaves out.
+
+nDCG, AP, recall and R-precision (`evenhand.measures`) are no weighted sums of utilities, but smooth
+functions of them. For system j on query x, with u the utilities of j's list in its order, and N_l
+the number of documents of the query, anyone's, whose utility is at least the l-th level g_l,
+
+    V_jx = F(u, N),          V_j = (1 / |X|) sum_x V_jx                                      (1)
+
+=======  ==============================================================  ======================
+measure  sum of the list                                                 divided by
+=======  ==============================================================  ======================
+nDCG@k   sum over ranks r <= k of u_r / log2(1 + r)                      the ideal (2)
+AP@k     sum over r <= k of u_r (1 + sum over s < r of u_s) / r          N
+R@k      sum over r <= k of u_r                                          N
+Rprec    sum over r of u_r min(1, max(0, N - r + 1))                     N
+=======  ==============================================================  ======================
+
+    ideal = sum_l (g_l - g_{l-1}) W(N_l),    W(m) = sum over r <= min(m, k) of 1 / log2(1 + r)   (2)
+
+with W carried on smoothly between whole numbers. Near utilities u^ the measure is linear,
+
+    V_j ~ V_j(u^) + sum_c w_jc (u_c - u^_c),      w_jc = dV_j / du_c                          (3)
+
+so that its *gradient* are weights, and designs, variances and intervals are those of a linear
+measure with the `Target` of these weights. Each list has gradients of its own, so that one backward
+pass gives those of all systems. N counts for every cell of the query, so that w_jc differs from 0
+also where j does not return c: finding that a document is relevant takes from everybody's share.
+
+Where utilities are binary, (3) holds with one weight for each cell whatever it turns out to be.
+With several levels a judgment r adds dV/du r + sum over g_l <= r of dV/dN_l, which is no multiple
+of r; such weights are of what was judged, and the utility beside them is 1.
+
+What (3) leaves out are, with errors e of the u^ (`Errors`) and random signs,
+
+    V_even = (V(u^ + e) + V(u^ - e)) / 2 - V(u^)                                             (4)
+
+whose mean says how far V(u^) is off on average, and whose variance is what a quadratic form such as
+AP's sum adds to that of its linear part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.interpolate import PchipInterpolator
+
+from evenhand.errors import EvenhandError
+from evenhand.measures import AP, Linear, R, Rprec, nDCG
+from evenhand.pools import Pool
+from evenhand.precision import in_float64
+
+__all__ = ["Errors", "Gradient", "Levels", "gradient", "second_order"]
+
+Ratio = nDCG | AP | R | Rprec
+
+#: Pairs of errors (4).
+REPLICATES = 100
+
+
+class Levels(NamedTuple):
+    """The utilities that there are, and of each cell an estimate of which it reaches.
+
+    Attributes
+    ----------
+    gain
+        g_1 < g_2 < ..., all above 0; shape (levels,).
+    reached
+        Of each cell whether its utility is at least g_l, or an estimate of it; shape (cells,
+        levels).
+    least
+        What N_l of each query is at least, since so many were seen: shape (queries, levels).
+    """
+
+    gain: np.ndarray
+    reached: np.ndarray
+    least: np.ndarray | None = None
+
+    @property
+    def step(self) -> np.ndarray:
+        """g_l - g_{l-1}."""
+        return np.diff(self.gain, prepend=0.0)
+
+    @property
+    def utility(self) -> np.ndarray:
+        """Of each cell; shape (cells,)."""
+        return self.reached @ self.step
+
+    def counts(self, pool: Pool) -> np.ndarray:
+        """N_l of each query; shape (queries, levels)."""
+        found = np.zeros((len(pool.queries), len(self.gain)))
+        np.add.at(found, pool.query, self.reached)
+        return found if self.least is None else np.maximum(found, self.least)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gradient:
+    """A ratio measure of every system near some utilities.
+
+    Attributes
+    ----------
+    by_query
+        V_jx, shape (systems, queries).
+    own
+        dV_j / du of each entry of the pool, at the cells that a system returns; shape (entries,).
+    count
+        dV_j / dN_l; shape (systems, queries, levels).
+    """
+
+    pool: Pool
+    gain: np.ndarray
+    by_query: np.ndarray
+    own: np.ndarray
+    count: np.ndarray
+
+    @property
+    def value(self) -> np.ndarray:
+        """V_j, shape (systems,)."""
+        return self.by_query.mean(1)
+
+    def weights(self, cells: np.ndarray, utility: np.ndarray) -> np.ndarray:
+        """What a judgment of each cell adds, equation (3): shape (cells given, systems).
+
+        Parameters
+        ----------
+        cells
+            Numbers of cells.
+        utility
+            Of each; shape (cells given,).
+        """
+        own = self.pool.dense(self.own, cells) * utility[:, None]
+        reached = (utility[:, None] >= self.gain).astype(np.float64)
+        return own + np.einsum("cl,jcl->cj", reached, self.count[:, self.pool.query[cells]])
+
+
+class _Lists(NamedTuple):
+    """The lists of all systems, an entry each place, by system, query and rank.
+
+    `number` says which list an entry is of, and `first` where that begins; `weight` is what stands
+    beside its utility: a discount, or whether it is within the cutoff.
+    """
+
+    weight: jax.Array
+    number: jax.Array
+    first: jax.Array
+    rank: jax.Array
+
+
+class Errors(NamedTuple):
+    """How far estimates of utilities may be off, draw by draw: shapes (n,), of `term` (n, levels).
+
+    With random signs s, draw i moves its cell by its `term` times (s_i spread_i - share_i sum over
+    its group of s spread): as the residuals of `evenhand.residuals` do, so that what a group of
+    fixed size knows for certain does not move.
+
+    Attributes
+    ----------
+    draws
+        Cells; one may come repeatedly.
+    term
+        What each draw adds to which levels its cell reaches.
+    spread, share, group
+        How much it varies, its share in what the group varies, and the group.
+    """
+
+    draws: Any
+    term: Any
+    spread: Any
+    share: Any
+    group: Any
+
+
+class _Cells(NamedTuple):
+    """The query of each cell, and the cell of each place of the lists."""
+
+    query: jax.Array
+    entry: jax.Array
+
+
+def _ideal(measure: nDCG, gain: tuple[float, ...], counts: jax.Array) -> jax.Array:
+    """Equation (2), shape (lists,)."""
+    last = measure.cutoff or 100_000
+    whole = np.concatenate([[0.0], np.cumsum(measure.dcg.weight(np.arange(1, last + 1)))])
+    # Beyond rank k nothing is added.
+    place = np.arange(len(whole) + 2)
+    curve = PchipInterpolator(place, np.append(whole, [whole[-1]] * 2))
+    coefficients = jnp.asarray(curve.c)
+    inside = jnp.clip(counts, 0.0, len(whole))
+    at = jnp.clip(jnp.floor(jax.lax.stop_gradient(inside)), 0, len(whole)).astype(int)
+    x, (a, b, c, d) = inside - at, coefficients[:, at]
+    return (((a * x + b) * x + c) * x + d) @ jnp.diff(jnp.asarray(gain), prepend=0.0)
+
+
+def _by_list(
+    own: jax.Array, counts: jax.Array, lists: _Lists, measure: Ratio, gain: tuple[float, ...]
+) -> jax.Array:
+    """F of equation (1), shape (lists,); 0 where nothing of a query is relevant."""
+    norm = _ideal(measure, gain, counts) if isinstance(measure, nDCG) else counts[:, 0]
+    terms = own * lists.weight
+    if isinstance(measure, AP):
+        passed = jnp.cumsum(own) - own
+        terms = terms * (1.0 + passed - passed[lists.first])
+    elif isinstance(measure, Rprec):
+        terms = terms * jnp.clip(norm[lists.number] - lists.rank + 1.0, 0.0, 1.0)
+    sums = jnp.zeros(len(counts)).at[lists.number].add(terms)
+    some = norm > 1e-9
+    return jnp.where(some, sums / jnp.where(some, norm, 1.0), 0.0)
+
+
+@partial(jax.jit, static_argnames=("measure", "gain"))
+def _slopes(own, counts, lists, *, measure, gain):
+    """Values and first derivatives; every list has derivatives of its own."""
+
+    def both(own, counts):
+        found = _by_list(own, counts, lists, measure, gain)
+        return found.sum(), found
+
+    (_, value), slope = jax.value_and_grad(both, (0, 1), has_aux=True)(own, counts)
+    return value, *slope
+
+
+@partial(jax.jit, static_argnames=("measure", "gain", "shape", "groups"))
+def _even(key, levels, errors, cells, lists, *, measure, gain, shape, groups):
+    """Equation (4) for random signs, shape (replicates, systems)."""
+    k, n_queries = shape
+    reached, least, step = levels
+
+    def value(reached):
+        counts = jnp.zeros((n_queries, len(gain))).at[cells.query].add(reached)
+        counts = jnp.tile(jnp.maximum(counts, least), (k, 1))
+        own = (reached @ step)[cells.entry]
+        return _by_list(own, counts, lists, measure, gain).reshape(k, -1).mean(1)
+
+    here = value(reached)
+
+    def one(key):
+        sign = jax.random.rademacher(key, errors.draws.shape, reached.dtype)
+        move = sign * errors.spread
+        together = jax.ops.segment_sum(move, errors.group, groups)[errors.group]
+        move = (move - errors.share * together)[:, None] * errors.term
+        moved = jnp.zeros_like(reached).at[errors.draws].add(move)
+        return (value(reached + moved) + value(reached - moved)) / 2 - here
+
+    return jax.lax.map(one, jax.random.split(key, REPLICATES))
+
+
+def _layout(pool: Pool, measure: Ratio) -> tuple[np.ndarray, _Lists]:
+    """Order of the pool's entries by system, query and rank, and the lists that they make."""
+    query = pool.query[pool.cell]
+    order = np.lexsort((pool.rank, query, pool.system))
+    number = (pool.system.astype(np.int64) * len(pool.queries) + query)[order]
+    begins = np.concatenate([[True], number[1:] != number[:-1]])
+    first = np.maximum.accumulate(np.where(begins, np.arange(len(number)), 0))
+    rank = pool.rank[order].astype(np.float64)
+    return order, _Lists(*map(jnp.asarray, (measure.weight(rank), number, first, rank)))
+
+
+def _checked(measure: Linear, levels: Levels) -> tuple[Ratio, tuple[float, ...]]:
+    if not isinstance(measure, Ratio):
+        raise EvenhandError(f"{measure} has no gradient here", hint="nDCG, AP, R or Rprec")
+    if len(levels.gain) != 1 and not isinstance(measure, nDCG):
+        raise EvenhandError(f"{measure} knows relevant and not, got {len(levels.gain)} levels")
+    return measure, tuple(map(float, levels.gain))
+
+
+@in_float64
+def gradient(pool: Pool, measure: Linear, levels: Levels) -> Gradient:
+    """A measure of every system near some utilities, equations (1) to (3).
+
+    Parameters
+    ----------
+    pool
+        The cells; what is not in it does not count for N either.
+    measure
+        nDCG, AP, R or Rprec.
+    levels
+        The utilities; they may be estimates, and then be negative or above their range.
+
+    Raises
+    ------
+    EvenhandError
+        If it is another measure, or knows but relevant and not where there are several levels.
+    """
+    known, gain = _checked(measure, levels)
+    k, n_queries = len(pool.systems), len(pool.queries)
+    order, lists = _layout(pool, known)
+    counts = jnp.asarray(np.tile(levels.counts(pool), (k, 1)))
+    own = jnp.asarray(levels.utility[pool.cell][order])
+    value, by_entry, by_count = map(
+        np.asarray, _slopes(own, counts, lists, measure=known, gain=gain)
+    )
+    slope = np.empty_like(by_entry)
+    slope[order] = by_entry / n_queries
+    return Gradient(
+        pool,
+        gain=levels.gain,
+        by_query=value.reshape(k, n_queries),
+        own=slope,
+        count=by_count.reshape(k, n_queries, -1) / n_queries,
+    )
+
+
+@in_float64
+def second_order(
+    pool: Pool, measure: Linear, levels: Levels, errors: Errors, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """What (3) leaves out where the utilities are estimates, equation (4).
+
+    Parameters
+    ----------
+    pool, measure, levels
+        As of `gradient`.
+    errors
+        What is uncertain about the utilities.
+    seed
+        Of the signs.
+
+    Returns
+    -------
+    bias, covariance
+        Mean and covariance of the part that is even in the errors: shapes (systems,), (systems,
+        systems).
+    """
+    known, gain = _checked(measure, levels)
+    order, lists = _layout(pool, known)
+    least = np.zeros((len(pool.queries), len(gain))) if levels.least is None else levels.least
+    found = _even(
+        jax.random.key(seed),
+        tuple(map(jnp.asarray, (levels.reached, least, levels.step))),
+        Errors(*map(jnp.asarray, errors)),
+        _Cells(jnp.asarray(pool.query), jnp.asarray(pool.cell[order])),
+        lists,
+        measure=known,
+        gain=gain,
+        shape=(len(pool.systems), len(pool.queries)),
+        groups=int(errors.group.max()) + 1,
+    )
+    even = np.asarray(found)
+    return even.mean(0), np.atleast_2d(np.cov(even.T))

@@ -1,0 +1,230 @@
+"""Ratio measures from sampled judgments: exact where all is judged, nearly unbiased elsewhere."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from evenhand import measures, targets
+from evenhand.controls import cross_fit
+from evenhand.designs import design
+from evenhand.errors import EvenhandError, SupportError
+from evenhand.estimators import estimate
+from evenhand.features import features
+from evenhand.gradients import Levels, gradient
+from evenhand.pools import pool
+from evenhand.prior import NumPyroPrior
+from evenhand.ratios import check_draws, estimate_ratio, expected_goal, guessed, worth_a_control
+from evenhand.sampling import Sample, draw
+from evenhand.simulation import simulate
+from evenhand.stages import Control, Round
+from evenhand.study import Study
+from evenhand.trec import read_runs
+from evenhand.utilities import rank_utility
+
+GRADED = "nDCG(gains={0:0,1:1,2:3})@10"
+NAMES = ["nDCG@10", "AP@20", "R@5", "Rprec", GRADED]
+
+
+def made(queries: int = 8, systems: int = 4, depth: int = 20, documents: int = 40):
+    """A pool of systems of which two are twins, and utilities that fall with rank."""
+    rng = np.random.default_rng(11)
+    hidden = rng.normal(size=(queries, documents))
+    runs: dict[str, dict[str, dict[str, float]]] = {}
+    for j in range(systems):
+        score = hidden + (0.3 + 0.4 * j) * rng.normal(size=hidden.shape)
+        runs[f"s{j}"] = {
+            f"q{x}": {f"d{d}": float(score[x, d]) for d in np.argsort(-score[x])[:depth]}
+            for x in range(queries)
+        }
+    runs["twin"] = runs["s0"]
+    cells = pool(read_runs(runs))
+    document = np.array([int(name[1:]) for name in cells.documents.to_pylist()])
+    chance = 1 / (1 + np.exp(-1.5 * (hidden[cells.query, document[cells.document]] - 0.7)))
+    grade = rng.binomial(2, chance)
+    return cells, grade
+
+
+def asked(name: str, cells, kind: str = "rank") -> targets.Goal:
+    return targets.goal(targets.target(cells, name), kind)
+
+
+def drawn(goal: targets.Goal, n: int, seed: int = 0) -> Sample:
+    """A sample by the design of the ratio."""
+    cells = goal.target.pool
+    linear = expected_goal(goal, guessed(cells, 1.0))
+    return draw(jax.random.key(seed), design(linear, rank_utility(cells)), n)
+
+
+def everything(cells, expected: np.ndarray | None = None) -> Sample:
+    """Every cell, drawn for certain."""
+    every = np.arange(len(cells))
+    return Sample("distinct", every, np.ones(len(cells)) if expected is None else expected)
+
+
+def truth(goal: targets.Goal, grade: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Utility of every cell, and value of every system."""
+    utility = goal.target.measure.utility(grade)
+    gain = np.unique(utility[utility > 0])
+    levels = Levels(gain, (utility[:, None] >= gain) * 1.0)
+    return utility, gradient(goal.target.pool, goal.target.measure, levels).value
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_census_is_the_value(name):
+    cells, grade = made()
+    goal = asked(name, cells)
+    utility, value = truth(goal, grade)
+    found = estimate_ratio(goal, [Round(everything(cells), utility)])
+    np.testing.assert_allclose(found.value, value, rtol=0, atol=1e-12)
+    assert (found.std_error <= 1e-12).all()
+    assert (found.covered == 1).all()
+    twins = found.pairs.names.index("s0 - twin")
+    assert found.pairs.value[twins] == found.pairs.low[twins] == found.pairs.high[twins] == 0
+
+
+@pytest.mark.parametrize("name", ["AP@9", "nDCG@7", "R@2"])
+def test_the_bias_that_is_taken_off(name):
+    """Every sample of seven of a query's nine documents, all alike likely.
+
+    Recall is then right by itself.
+    """
+    cells = pool(read_runs({"a": {"q": {f"d{d}": float(-d) for d in range(9)}}}), depth=9)
+    goal = asked(name, cells, "absolute")
+    utility, value = truth(goal, np.array([1, 0, 1, 1, 0, 1, 0, 0, 1]))
+    found = {True: [], False: []}
+    for draws in itertools.combinations(range(9), 7):
+        one = Round(Sample("distinct", np.array(draws), np.full(9, 7 / 9)), utility[list(draws)])
+        for correct, values in found.items():
+            values.append(estimate_ratio(goal, [one], correct=correct).value[0])
+    off = {correct: abs(np.mean(values) - value[0]) for correct, values in found.items()}
+    assert off[True] < max(0.5 * off[False], 0.002)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["nDCG@10", "R@5"])
+def test_estimates_come_near_and_intervals_cover(name):
+    """150 studies of 240 draws, 20 a query out of about 37.
+
+    The error of a mean is 1/12 of the deviation, so that a bias of .75 deviations fails for certain
+    and none fails with a chance of 1e-8; a coverage of .93 is below .85 with a chance of 1e-4.
+    """
+    cells, grade = made(queries=12)
+    goal = asked(name, cells)
+    utility, value = truth(goal, grade)
+    estimates, covered = [], []
+    for seed in range(150):
+        sample = drawn(goal, 240, seed)
+        found = estimate_ratio(goal, [Round(sample, utility[sample.draws])])
+        estimates.append(found.value)
+        covered.append((found.low <= value) & (value <= found.high))
+    spread = np.std(estimates, 0)
+    assert (np.abs(np.mean(estimates, 0) - value) < 0.5 * spread).all()
+    assert np.mean(covered) > 0.85
+
+
+def test_cross_fitted():
+    cells, grade = made(queries=6)
+    goal = asked("AP@20", cells)
+    utility, value = truth(goal, grade)
+    sample = drawn(goal, 120, 1)
+    rounds = [Round(sample, utility[sample.draws])]
+    assert not worth_a_control(goal, rounds)
+    linear = expected_goal(goal, guessed(cells, 1.0))
+    controls = [cross_fit(NumPyroPrior(features(cells, {})), linear, rounds, [0])]
+    found = estimate_ratio(goal, rounds, controls=controls)
+    assert found.estimator == "cross-fitted"
+    assert (np.abs(found.value - value) < 5 * found.std_error).all()
+    assert found.std_error.mean() < estimate_ratio(goal, rounds).std_error.mean() * 2
+    assert "not exactly unbiased" in found.notes[0]
+
+
+def test_several_levels_take_no_control():
+    cells, grade = made(queries=6)
+    goal = asked(GRADED, cells)
+    utility, _ = truth(goal, grade)
+    sample = drawn(goal, 120, 1)
+    rounds = [Round(sample, utility[sample.draws])]
+    controls = [Control(np.zeros(len(cells)))]
+    with pytest.raises(SupportError, match="2 levels of utility takes no control variate"):
+        estimate_ratio(goal, rounds, controls=controls)
+    assert estimate_ratio(goal, rounds, controls=[None]).estimator == "importance"
+
+
+def test_what_is_refused():
+    cells, grade = made(queries=4)
+    goal = asked("AP@20", cells)
+    utility, _ = truth(goal, grade)
+    sample = drawn(goal, 60)
+    one = Round(sample, utility[sample.draws])
+    for act in (
+        lambda: design(goal, rank_utility(cells)),
+        lambda: estimate(goal, [one]),
+        lambda: simulate(goal, utility, budgets=[10], replications=2),
+    ):
+        with pytest.raises(EvenhandError, match="AP@20 is a ratio, and no sum"):
+            act()
+    with pytest.raises(EvenhandError, match="159 draws for 4 queries do not tell"):
+        check_draws(goal, 159)
+    check_draws(goal, 160)
+    check_draws(asked("nDCG@10", cells), 40)
+    # A cell that could not be drawn counts for what its query divides by.
+    lacking = everything(cells, np.where(np.arange(len(cells)) == 7, 0.0, 1.0))
+    lacking = replace(lacking, draws=lacking.draws[lacking.draws != 7])
+    with pytest.raises(SupportError, match="systems are not covered"):
+        estimate_ratio(goal, [Round(lacking, utility[lacking.draws])])
+
+
+def test_a_query_without_a_relevant_draw_is_told():
+    cells, grade = made(queries=4)
+    goal = asked("R@5", cells)
+    utility = np.where(cells.query == 2, 0.0, truth(goal, grade)[0])
+    sample = drawn(goal, 80)
+    found = estimate_ratio(goal, [Round(sample, utility[sample.draws])])
+    assert any("1 of 4 queries have no relevant draw" in note for note in found.notes)
+
+
+def test_a_study(tmp_path):
+    """Drawn, judged and estimated twice: the second round learns, and knows what was judged."""
+    cells, grade = made()
+    queries, documents = cells.names(np.arange(len(cells)))
+    runs: dict[str, dict[str, dict[str, float]]] = {name: {} for name in cells.systems}
+    for j, c, rank in zip(cells.system, cells.cell, cells.rank, strict=True):
+        runs[cells.systems[j]].setdefault(queries[c], {})[documents[c]] = float(-rank)
+    qrels: dict[str, dict[str, int]] = {}
+    for query, document, g in zip(queries, documents, grade, strict=True):
+        qrels.setdefault(query, {})[document] = int(g)
+    study = Study.create(tmp_path / "s", runs, measure="nDCG@10", goal="best")
+    assert study.settings.depth == 100
+    with pytest.raises(EvenhandError, match="79 draws for 8 queries do not tell"):
+        study.draw(79)
+    study.draw(90, seed=1)
+    study.judge(qrels)
+    first = study.estimate()
+    study.draw(60, utility="learned", seed=2)
+    study.judge(qrels)
+    second = study.estimate()
+    assert second.n_judged == 150
+    assert second.to_dict()["measure"] == "nDCG@10"
+    assert second.std_error.mean() < first.std_error.mean()
+    _, value = truth(asked("nDCG@10", study.pool), grade_of(study.pool, qrels))
+    assert (np.abs(second.value - value) < 5 * second.std_error).all()
+    assert study.plan(half_width=0.02).needed is not None
+    for options in ({"question": "population"}, {"bounds": True}):
+        with pytest.raises(EvenhandError, match="is a ratio"):
+            study.estimate(**options)
+
+
+def grade_of(cells, qrels) -> np.ndarray:
+    names = zip(*cells.names(np.arange(len(cells))), strict=True)
+    return np.array([qrels[query][document] for query, document in names])
+
+
+def test_measures_say_what_they_are():
+    assert measures.AP(cutoff=10).weight(np.array([2, 11])).tolist() == [0.5, 0.0]
+    assert measures.nDCG(cutoff=10).top_utility is None
+    assert measures.R(cutoff=5, rel=2).utility(np.array([1, 2])).tolist() == [0.0, 1.0]
