@@ -12,8 +12,8 @@ taken off as far as the draws show it,
 
 It is **not exactly unbiased**: what (2) leaves is of the order 1 / n, and the notes of every
 estimate say how large the part was that was taken off. Variance and covariances are those of the
-linear measure with the gradient at u^ for weights (linearisation, or the delta method),
-and those of (4) added.
+linear measure with the gradient at u^ for weights (linearisation, or the delta method), and those
+of (4) added.
 
 Each query divides by something of its own, which its own draws must tell (`check_draws`). A query
 with no relevant draw has the value 0, which is too low if it has a relevant document.
@@ -127,16 +127,20 @@ def _errors(found: Combination, gain: np.ndarray, n_cells: int) -> Errors:
     return Errors(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _seen(goal: Goal, rounds: Sequence[Round], gain: np.ndarray) -> np.ndarray:
-    """How many documents of each query are known to reach each level: shape (queries, levels)."""
-    pool = goal.target.pool
-    utility = np.zeros(len(pool))
+def _said(rounds: Sequence[Round], n_cells: int) -> np.ndarray:
+    """Utility of every cell that is judged or known, NaN elsewhere; shape (cells,)."""
+    utility = np.full(n_cells, np.nan)
     for one in rounds:
         utility[one.sample.draws] = one.utility
         if one.known is not None:
             utility = np.where(np.isfinite(one.known), one.known, utility)
+    return utility
+
+
+def _seen(pool: Pool, said: np.ndarray, gain: np.ndarray) -> np.ndarray:
+    """How many documents of each query are known to reach each level: shape (queries, levels)."""
     count = np.zeros((len(pool.queries), len(gain)))
-    np.add.at(count, pool.query, _steps(utility, gain))
+    np.add.at(count, pool.query, _steps(np.nan_to_num(said), gain))
     return count
 
 
@@ -204,19 +208,16 @@ def estimate_ratio(
             hint="--estimator importance",
         )
     n_cells = len(pool)
-    levels = Levels(gain, _estimated(found, gain, n_cells), _seen(goal, rounds, gain))
+    said = _said(rounds, n_cells)
+    levels = Levels(gain, _estimated(found, gain, n_cells), _seen(pool, said, gain))
     near = gradient(pool, goal.target.measure, levels)
     if len(gain) == 1:
         linear, judged = _linear(goal, near, np.full(n_cells, gain[0]), gain[0]), list(rounds)
     else:
         # Weights are of what was judged, and of a typical relevant document elsewhere.
-        said = np.concatenate([one.utility for one in rounds])
-        utility = np.full(n_cells, said[said > 0].mean() if said.any() else gain[0])
-        for one in rounds:
-            utility[one.sample.draws] = one.utility
-            if one.known is not None:
-                utility = np.where(np.isfinite(one.known), one.known, utility)
-        linear = _linear(goal, near, utility)
+        relevant = said[said > 0]
+        typical = relevant.mean() if len(relevant) else gain[0]
+        linear = _linear(goal, near, np.where(np.isnan(said), typical, said))
         judged = [_as_one(one) for one in rounds]
     errors = _errors(found, gain, n_cells)
     bias, beyond = second_order(pool, goal.target.measure, levels, errors)
@@ -236,7 +237,7 @@ def estimate_ratio(
         raise SupportError(
             f"{int((plain.covered < 1).sum())} of {k} systems are not covered: pairs that count "
             f"for {goal.target.measure} could not be drawn",
-            hint="draw with a floor above 0",
+            hint="draw a further round, with a floor above 0",
         )
     bias = bias if correct else np.zeros(k)
     value = near.value - bias

@@ -260,13 +260,13 @@ def picture(rows: list[dict[str, Any]], path: str) -> Path:
     """Coverage, and width against the oracle's, by the events expected."""
     _, (left, right) = pictures.figure(2)
     effective = np.array([row["events"] for row in rows])
-    for i, name in enumerate(("student", "normal", "cubic")):
+    for i, name in enumerate(("student", "cubic")):
         style = {
             "linestyle": "none",
             "marker": pictures.MARKERS[i],
             "markersize": 2.5,
             "alpha": 0.5,
-            "color": (pictures.ORANGE, pictures.GREEN, pictures.BLUE)[i],
+            "color": (pictures.ORANGE, pictures.BLUE)[i],
             "label": name,
             "rasterized": True,
         }
