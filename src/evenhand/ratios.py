@@ -309,7 +309,7 @@ def expected_goal(goal: Goal, mean: np.ndarray, top: float = 1.0) -> Goal:
         near = gradient(pool, goal.target.measure, levels)
         weights += near.weights(every, np.full(len(pool), top)) * scale / top
     plain = Target.of_weights(pool, goal.target.measure, weights / sum(SCALES))
-    everywhere = _Everywhere(pool, plain.measure, plain.weight, plain.start, plain.system)
+    everywhere = _Everywhere(pool, plain.measure, plain.weight, plain.entries)
     own = np.eye(len(pool.systems))
     counts = np.full(len(own), goal.importance.mean())
     return replace(

@@ -83,28 +83,32 @@ class Target:
         Gives the weight of a rank and the utility of a grade.
     weight
         w_jc by entry, in the measure's unit divided by |X|; float64, shape (entries,).
-    start, system
+    entries
         Where the entries of each cell begin, shape (cells + 1,), and whose they are, shape
-        (entries,); those of the pool, unless systems weigh also what they do not return.
+        (entries,), if systems weigh also what they do not return; None for those of the pool.
     """
 
     pool: Pool
     measure: Linear
     weight: np.ndarray
-    start: np.ndarray = None  # type: ignore[assignment] - never None once made
-    system: np.ndarray = None  # type: ignore[assignment] - never None once made
-
-    def __post_init__(self) -> None:
-        if self.start is None:
-            object.__setattr__(self, "start", self.pool.start)
-            object.__setattr__(self, "system", self.pool.system)
+    entries: tuple[np.ndarray, np.ndarray] | None = None
 
     @classmethod
     def of_weights(cls, pool: Pool, measure: Linear, weights: np.ndarray) -> Target:
         """From a table of weights, shape (cells, systems), which may be negative."""
         cell, system = np.nonzero(weights)
         start = np.searchsorted(cell, np.arange(len(pool) + 1))
-        return cls(pool, measure, weights[cell, system], start, system.astype(np.int32))
+        return cls(pool, measure, weights[cell, system], (start, system.astype(np.int32)))
+
+    @property
+    def start(self) -> np.ndarray:
+        """Where the entries of each cell begin; int64, shape (cells + 1,)."""
+        return self.pool.start if self.entries is None else self.entries[0]
+
+    @property
+    def system(self) -> np.ndarray:
+        """The system of each entry; int32, shape (entries,)."""
+        return self.pool.system if self.entries is None else self.entries[1]
 
     @property
     def systems(self) -> tuple[str, ...]:
@@ -119,7 +123,7 @@ class Target:
         EvenhandError
             If the measure is a ratio and the weights are by rank.
         """
-        if isinstance(self.measure, Ratio) and self.start is self.pool.start:
+        if isinstance(self.measure, Ratio) and self.entries is None:
             raise EvenhandError(
                 f"{self.measure} is a ratio, and no sum over documents",
                 hint="`evenhand.ratios` designs for it and estimates it",
