@@ -155,9 +155,9 @@ def test_what_sampled_pairs_cannot_estimate_is_refused_with_the_reason(written, 
 
 
 def test_samples_estimate_sums_and_ratios():
-    for name in ("P@10", "nDCG@10", "AP", "R@5", "Rprec"):
+    for name in ("P@10", "nDCG@10", "AP", "R@5", "Rprec", "MAE", "MSE@5"):
         assert str(measures.sampled(name)) == name
-    for name in ("MAE", "Swaps", "Judged@5"):
+    for name in ("Swaps", "wSwaps@5", "Judged@5"):
         with pytest.raises(EvenhandError, match="cannot be estimated from sampled pairs"):
             measures.sampled(name)
 

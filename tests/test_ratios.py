@@ -166,7 +166,7 @@ def test_what_is_refused():
         lambda: estimate(goal, [one]),
         lambda: simulate(goal, utility, budgets=[10], replications=2),
     ):
-        with pytest.raises(EvenhandError, match="AP@20 is a ratio, and no sum"):
+        with pytest.raises(EvenhandError, match="AP@20 is no sum over documents"):
             act()
     with pytest.raises(EvenhandError, match="159 draws for 4 queries do not tell"):
         check_draws(goal, 159)

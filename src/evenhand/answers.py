@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from evenhand.controls import control, cross_fit
+from evenhand.deviations import estimate_deviation
 from evenhand.errors import EvenhandError, MissingJudgments, SupportError
 from evenhand.estimates import Estimate
 from evenhand.estimators import estimate
 from evenhand.intervals import DEFAULT
-from evenhand.measures import Ratio
+from evenhand.measures import Deviation, Ratio
 from evenhand.models import Model
 from evenhand.ratios import check_draws, estimate_ratio, expected_goal, guessed, worth_a_control
 from evenhand.rounds import Stored
@@ -68,30 +69,37 @@ def answer(
     if stop_when is not None:
         check_rule(stop_when)
         level = level_at(level, len(rounds))
-    ratio, goal = isinstance(at.goal.target.measure, Ratio), at.goal
-    if ratio:
-        if question != "queries" or bounds:
-            raise EvenhandError(
-                f"{goal.target.measure} is a ratio: there are neither bounds for it nor intervals "
-                "for queries like these",
-                hint="--for queries, or a measure that is a sum",
-            )
-        check_draws(goal, sum(len(one.sample) for one in rounds))
-        goal = expected_goal(goal, guessed(goal.target.pool, at.top_utility))
-        if estimator == "auto" and not worth_a_control(goal, rounds):
-            estimator = "importance"
+    measure, goal = at.goal.target.measure, at.goal
     common: dict[str, Any] = {
         "level": level,
         "interval": interval,
         "planned": at.planned(rounds),
         "combine": combine,
-        "controls": _controls(at, goal, rounds, files, combine, estimator, model, method),
     }
-    if ratio:
-        found = estimate_ratio(at.goal, rounds, **common)
+    if isinstance(measure, Deviation):
+        if bounds or estimator not in ("auto", "importance"):
+            raise EvenhandError(
+                f"{measure} takes neither bounds nor a control variate",
+                hint="--estimator importance, without --bounds",
+            )
+        found = estimate_deviation(goal, rounds, **common)
+    elif isinstance(measure, Ratio):
+        if question != "queries" or bounds:
+            raise EvenhandError(
+                f"{measure} is a ratio: there are neither bounds for it nor intervals for queries "
+                "like these",
+                hint="--for queries, or a measure that is a sum",
+            )
+        check_draws(goal, sum(len(one.sample) for one in rounds))
+        if estimator == "auto" and not worth_a_control(goal, rounds):
+            estimator = "importance"
+        steered = expected_goal(goal, guessed(goal.target.pool, at.top_utility))
+        controls = _controls(at, steered, rounds, files, combine, estimator, model, method)
+        found = estimate_ratio(goal, rounds, **common, controls=controls)
     else:
+        controls = _controls(at, goal, rounds, files, combine, estimator, model, method)
         top = None if at.settings.grades is None else at.top_utility
-        found = estimate(at.goal, rounds, **common, bounds=bounds, top_utility=top)
+        found = estimate(goal, rounds, **common, controls=controls, bounds=bounds, top_utility=top)
     if question == "population":
         found = found.for_population()
     if stop_when is not None:

@@ -15,10 +15,11 @@ import numpy as np
 from evenhand import diagnostics
 from evenhand.answers import answer
 from evenhand.designs import Design, design
+from evenhand.deviations import expected_deviation, score_grade
 from evenhand.errors import MissingJudgments
 from evenhand.estimates import Estimate
 from evenhand.focus import FOCUSED, deciding, focused
-from evenhand.measures import Ratio
+from evenhand.measures import Deviation, Ratio
 from evenhand.models import Model
 from evenhand.plans import Forecast, forecast
 from evenhand.prior import NumPyroPosterior
@@ -27,7 +28,7 @@ from evenhand.snapshots import Snapshot
 from evenhand.stages import planned_weights, stages, unplanned
 from evenhand.steering import learned_utility, steered
 from evenhand.targets import Goal
-from evenhand.utilities import Utility, rank_utility, utility_named
+from evenhand.utilities import Utility, flat, rank_utility, utility_named
 
 __all__ = ["Proposal", "foresee", "propose"]
 
@@ -95,7 +96,11 @@ def propose(
     focuses = asked is not at.goal
     if isinstance(asked.target.measure, Ratio):
         asked = expected_goal(asked, _expected(at, posterior), at.top_utility or 1.0)
-    if posterior is not None:
+    if isinstance(asked.target.measure, Deviation):
+        asked = expected_deviation(asked, *_expected_grade(at, posterior, utility))
+        # What a judgment says is in the weights.
+        made = design(asked, flat(at.goal.target.pool), kind=kind, floor=floor, known=left_out)
+    elif posterior is not None:
         doubts = diagnostics.doubts(posterior) if thorough else ()
         made, poor = steered(
             asked, posterior, known=left_out, kind=kind, floor=floor, doubts=doubts
@@ -118,6 +123,26 @@ def _expected(at: Snapshot, posterior: NumPyroPosterior | None) -> np.ndarray:
     else:
         mean = posterior.predict(np.arange(len(pool))).mean
     return np.where(np.isfinite(known), known, mean)
+
+
+def _expected_grade(
+    at: Snapshot, posterior: NumPyroPosterior | None, utility: str | Path | Utility
+) -> tuple[np.ndarray, np.ndarray]:
+    """What grade is expected of each cell, or known, and what it may be off: shapes (cells,)."""
+    pool, known = at.goal.target.pool, at.ledger.utility()
+    off = np.full(len(pool), pool.score.std())
+    if posterior is not None:
+        found = posterior.predict(np.arange(len(pool)))
+        grade = found.mean
+        off = np.sqrt(np.maximum(found.second_moment - grade**2, 0.0))
+    elif isinstance(utility, str | Path) and str(utility) in ("rank", "flat", "score"):
+        grade = score_grade(pool)
+    else:
+        if isinstance(utility, str | Path):
+            utility = utility_named(utility, pool, at.goal.target.measure)
+        grade = utility.mean
+    sure = np.isfinite(known)
+    return np.where(sure, known, grade), np.where(sure, 0.0, off)
 
 
 def _focused(at: Snapshot, estimator: str, method: str) -> tuple[Goal, str]:
@@ -153,7 +178,9 @@ def foresee(at: Snapshot, found: Estimate | None, *, population: bool = False) -
         thorough=False,
     )
     pool = at.goal.target.pool
-    if proposal.posterior is not None:
+    if isinstance(at.goal.target.measure, Deviation):
+        second = np.ones(len(pool))
+    elif proposal.posterior is not None:
         second = learned_utility(proposal.posterior, len(pool)).second_moment
     else:
         second = rank_utility(pool).second_moment * (at.top_utility or 1.0) ** 2

@@ -45,7 +45,7 @@ from evenhand.measures import AP
 from evenhand.pools import Pool
 from evenhand.precision import in_float64
 from evenhand.sampling import SAMPLERS
-from evenhand.stages import Control, Round, expected_counts
+from evenhand.stages import Control, Round, expected_counts, said
 from evenhand.targets import Goal, Target
 from evenhand.utilities import rank_utility
 
@@ -64,9 +64,8 @@ CHANCE = 0.5
 
 def _levels(goal: Goal, rounds: Sequence[Round]) -> np.ndarray:
     """The utilities that were judged, ascending, without 0."""
-    said = np.concatenate([one.utility for one in rounds])
-    known = [one.known[np.isfinite(one.known)] for one in rounds if one.known is not None]
-    gain = np.unique(np.concatenate([said, *known]))
+    known = said(rounds, len(goal.target.pool))
+    gain = np.unique(known[~np.isnan(known)])
     if len(gain) and gain[0] < 0:
         raise EvenhandError(f"{goal.target.measure} needs utilities that are not negative")
     gain = gain[gain > 0]
@@ -100,12 +99,6 @@ def _linear(goal: Goal, near: Gradient, utility: np.ndarray, unit: float = 1.0) 
     return replace(goal, target=Target.of_weights(near.pool, goal.target.measure, weights))
 
 
-def _as_one(one: Round) -> Round:
-    """A round whose every judgment is 1, since the weights say what it was."""
-    known = None if one.known is None else np.where(np.isfinite(one.known), 1.0, np.nan)
-    return replace(one, utility=np.ones(len(one.sample)), known=known, heard=None)
-
-
 def _errors(found: Combination, gain: np.ndarray, n_cells: int) -> Errors:
     """What is uncertain about (1), each round a group of its own."""
     parts, group = [], 0
@@ -127,20 +120,10 @@ def _errors(found: Combination, gain: np.ndarray, n_cells: int) -> Errors:
     return Errors(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _said(rounds: Sequence[Round], n_cells: int) -> np.ndarray:
-    """Utility of every cell that is judged or known, NaN elsewhere; shape (cells,)."""
-    utility = np.full(n_cells, np.nan)
-    for one in rounds:
-        utility[one.sample.draws] = one.utility
-        if one.known is not None:
-            utility = np.where(np.isfinite(one.known), one.known, utility)
-    return utility
-
-
-def _seen(pool: Pool, said: np.ndarray, gain: np.ndarray) -> np.ndarray:
+def _seen(pool: Pool, known: np.ndarray, gain: np.ndarray) -> np.ndarray:
     """How many documents of each query are known to reach each level: shape (queries, levels)."""
     count = np.zeros((len(pool.queries), len(gain)))
-    np.add.at(count, pool.query, _steps(np.nan_to_num(said), gain))
+    np.add.at(count, pool.query, _steps(np.nan_to_num(known), gain))
     return count
 
 
@@ -208,17 +191,17 @@ def estimate_ratio(
             hint="--estimator importance",
         )
     n_cells = len(pool)
-    said = _said(rounds, n_cells)
-    levels = Levels(gain, _estimated(found, gain, n_cells), _seen(pool, said, gain))
+    known = said(rounds, n_cells)
+    levels = Levels(gain, _estimated(found, gain, n_cells), _seen(pool, known, gain))
     near = gradient(pool, goal.target.measure, levels)
     if len(gain) == 1:
         linear, judged = _linear(goal, near, np.full(n_cells, gain[0]), gain[0]), list(rounds)
     else:
         # Weights are of what was judged, and of a typical relevant document elsewhere.
-        relevant = said[said > 0]
+        relevant = known[known > 0]
         typical = relevant.mean() if len(relevant) else gain[0]
-        linear = _linear(goal, near, np.where(np.isnan(said), typical, said))
-        judged = [_as_one(one) for one in rounds]
+        linear = _linear(goal, near, np.where(np.isnan(known), typical, known))
+        judged = [one.as_one() for one in rounds]
     errors = _errors(found, gain, n_cells)
     bias, beyond = second_order(pool, goal.target.measure, levels, errors)
     plain = estimate(

@@ -17,7 +17,7 @@ Anything else, such as a mean fitted on the very draws that it corrects, is bias
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,6 +32,7 @@ __all__ = [
     "expected_counts",
     "planned_weights",
     "possible",
+    "said",
     "stages",
     "unplanned",
     "weights_by_cell",
@@ -78,6 +79,11 @@ class Round:
     heard: Labels | None = None
     rejudged: bool = False
     first: int = 0
+
+    def as_one(self) -> Round:
+        """The same round where every judgment is 1, for weights that say what it was."""
+        known = None if self.known is None else np.where(np.isfinite(self.known), 1.0, np.nan)
+        return replace(self, utility=np.ones(len(self.sample)), known=known, heard=None)
 
     def labels(self) -> Labels:
         """What was judged of its draws, to learn from."""
@@ -151,6 +157,16 @@ def stages(rounds: Sequence[Round], combine: str = "planned") -> list[list[int]]
         )
     together = [i for i, r in enumerate(rounds) if not r.depends_on]
     return ([together] if together else []) + [[i] for i in later]
+
+
+def said(rounds: Sequence[Round], n_cells: int) -> np.ndarray:
+    """Utility of every cell that the rounds judged or knew, NaN elsewhere; shape (cells,)."""
+    utility = np.full(n_cells, np.nan)
+    for one in rounds:
+        utility[one.sample.draws] = one.utility
+        if one.known is not None:
+            utility = np.where(np.isfinite(one.known), one.known, utility)
+    return utility
 
 
 def expected_counts(stage: Sequence[Round], n_cells: int) -> np.ndarray:

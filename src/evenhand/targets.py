@@ -40,13 +40,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from evenhand.errors import EvenhandError
-from evenhand.measures import Linear, Measure, Ratio, sampled
+from evenhand.measures import Deviation, Linear, Listwise, Measure, Ratio, sampled
 from evenhand.pools import Pool, dense
 from evenhand.precision import in_float64
 
@@ -116,17 +117,18 @@ class Target:
         return self.pool.systems
 
     def check_linear(self) -> None:
-        """Refuse the weights of a ratio that are not its gradient: their sum is no value of it.
+        """Refuse weights by rank alone of a measure that is no sum of these and utilities.
 
         Raises
         ------
         EvenhandError
-            If the measure is a ratio and the weights are by rank.
+            If the measure is a ratio, or of errors, and the weights are by rank.
         """
-        if isinstance(self.measure, Ratio) and self.entries is None:
+        if isinstance(self.measure, Listwise) and self.entries is None:
+            room = "ratios" if isinstance(self.measure, Ratio) else "deviations"
             raise EvenhandError(
-                f"{self.measure} is a ratio, and no sum over documents",
-                hint="`evenhand.ratios` designs for it and estimates it",
+                f"{self.measure} is no sum over documents of weight by rank times utility by grade",
+                hint=f"`evenhand.{room}` designs for it and estimates it",
             )
 
     @property
@@ -182,8 +184,9 @@ class Target:
 def target(pool: Pool, measure: Measure | str) -> Target:
     """Weights of every system over the pool, equation (1).
 
-    Of a ratio these are what stands beside the utilities in its sum, to make goals of; designs and
-    estimates take its gradient (`evenhand.ratios`).
+    Of a ratio these are what stands beside the utilities in its sum, and of MAE and MSE what stands
+    beside errors, to make goals of: designs and estimates take weights of their own
+    (`evenhand.ratios`, `evenhand.deviations`).
 
     Raises
     ------
@@ -198,7 +201,15 @@ def target(pool: Pool, measure: Measure | str) -> Target:
                 f"{measure} looks deeper than the pool, whose depth is {pool.depth}",
                 hint="pool the runs to the measure's cutoff",
             )
-    return Target(pool, measure, measure.weight(pool.rank) / len(pool.queries))
+    return Target(pool, measure, _by_rank(pool, measure) / len(pool.queries))
+
+
+def _by_rank(pool: Pool, measure: Any) -> np.ndarray:
+    """What a measure makes of the rank of each entry, and of the length of its list if it asks."""
+    if not isinstance(measure, Deviation):
+        return measure.weight(pool.rank)
+    number = pool.system.astype(np.int64) * len(pool.queries) + pool.query[pool.cell]
+    return measure.weight(pool.rank, np.bincount(number)[number])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,10 +17,11 @@ P@k                    1/k for r <= k                rel(g)                   sh
 DCG, DCG@k             1/log_b(1 + r) for r <= k     g, 2^g - 1, or a map     gain, 0..
 Gain@k                 1/k for r <= k                g, 2^g - 1, or a map     gain a rank, 0..
 RBP, RBP@k             (1 - p) p^(r - 1)             rel(g)                   share, 0..1
-*linear, not yet*      by rank and length            see below
+*linear*               by rank and length            of the system's own
 MAE, MAE@k             1/n                           document: |score - g|    grades, 0..
 MSE, MSE@k             1/n                           document:                squared grades,
                                                      (score - g)^2            0..
+*linear, not sampled*  by two ranks and length       of a pair of documents
 Swaps, Swaps@k         1/(n (n - 1)/2)               pair (i before j):       share of pairs,
                                                      1 if g_i < g_j else 0    0..1
 wSwaps, wSwaps@k       1/(n (n - 1)/2 r_i r_j)       as Swaps                 share, 0..1/2
@@ -36,10 +37,9 @@ Judged, Judged@k       share of the list that somebody judged                 sh
 =====================  ============================  =======================  ==================
 
 What is *linear* by rank and grade alone is estimated from sampled pairs without any bias (`Linear`,
-`linear`); a *ratio* with a small bias, since its norm must be estimated as well (`sampled`,
-`evenhand.ratios`). The errors and swaps are linear too, but in a utility that depends on the
-system, or is one of two documents: these are evaluated with complete judgments (`Listwise`), not
-sampled yet.
+`linear`). So are MAE and MSE, whose utility depends on the system (`evenhand.deviations`); a
+*ratio* is with a small bias, since its norm must be estimated as well (`evenhand.ratios`). Swaps
+are linear in pairs of documents: they are evaluated with complete judgments, not sampled yet.
 Reciprocal rank, ERR, bpref and success are none of all this, and refused.
 
 Conventions are trec_eval's. Precision divides by k however short the list is. The ideal of nDCG and
@@ -63,7 +63,7 @@ from evenhand.measures.grammar import linear, parse, sampled
 from evenhand.measures.judged import Judged, JudgedP
 from evenhand.measures.lists import Lists
 from evenhand.measures.pairs import Swaps, wSwaps
-from evenhand.measures.protocols import Linear, Listwise, Measure, Ratio
+from evenhand.measures.protocols import Deviation, Linear, Listwise, Measure, Ratio
 from evenhand.measures.ratios import AP, R, Rprec, nDCG
 
 __all__ = [
@@ -72,6 +72,7 @@ __all__ = [
     "MAE",
     "MSE",
     "RBP",
+    "Deviation",
     "Gain",
     "Judged",
     "JudgedP",

@@ -9,7 +9,7 @@ are averaged. An empty list has no error: its value is 0, as for every measure, 
 best value there is.
 
 These are linear in the pairs of a query and a document, but a pair's error depends on the system,
-whose score it is.
+whose score it is: `evenhand.deviations` estimates them from samples, without bias.
 """
 
 from __future__ import annotations
@@ -45,6 +45,15 @@ class _Deviation:
     def instead(self) -> str:
         """Nothing."""
         return ""
+
+    @property
+    def top_utility(self) -> float | None:
+        """None: nothing bounds a grade."""
+        return None
+
+    def utility(self, grade: np.ndarray) -> np.ndarray:
+        """The grade itself, which the scores predict."""
+        return np.asarray(grade, np.float64)
 
     def weight(self, rank: np.ndarray, length: np.ndarray) -> np.ndarray:
         """1/|y| within the cutoff, by the rank and by how many documents were returned."""

@@ -14,7 +14,7 @@ from evenhand.measures.pairs import Swaps, wSwaps
 from evenhand.measures.protocols import Linear, Listwise, Measure
 from evenhand.measures.ratios import AP, R, Rprec, nDCG
 
-__all__ = ["linear", "parse"]
+__all__ = ["linear", "parse", "sampled"]
 
 _KINDS: dict[str, type] = {
     kind.__name__: kind
@@ -167,7 +167,7 @@ def linear(measure: str | Measure) -> Linear:
 
 
 def sampled(measure: str | Measure) -> Linear:
-    """Read a measure that sampled pairs can estimate: a weighted sum, or a ratio of such.
+    """Read a measure that sampled pairs can estimate: a weighted sum over documents, or a ratio.
 
     Raises
     ------

@@ -5,6 +5,7 @@
   estimate it without bias.
 - `Listwise`: anything else; it tells its own values of whole lists.
 - `Ratio`: a listwise measure that is divided by what all judgments of a query make.
+- `Deviation`: a listwise measure that sums errors of the system's own scores.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from evenhand.measures.lists import Lists
 
-__all__ = ["Linear", "Listwise", "Measure", "Ratio"]
+__all__ = ["Deviation", "Linear", "Listwise", "Measure", "Ratio"]
 
 
 @runtime_checkable
@@ -86,4 +87,17 @@ class Ratio(Listwise, Protocol):
 
     def norm(self, lists: Lists) -> np.ndarray:
         """What is divided by; 0 where a query has nothing to find. Shape (queries,)."""
+        ...
+
+
+@runtime_checkable
+class Deviation(Listwise, Protocol):
+    """A weighted sum over documents of how far a system's score is off the grade."""
+
+    def weight(self, rank: np.ndarray, length: np.ndarray) -> np.ndarray:
+        """Weight of each rank of a list of so many documents; float64, shape as `rank`."""
+        ...
+
+    def error(self, score: np.ndarray, grade: np.ndarray) -> np.ndarray:
+        """How far a score is off its grade; float64, shape as `score`."""
         ...

@@ -1,0 +1,148 @@
+"""MAE and MSE from samples: unbiased to rounding, and exact where all is judged."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from evenhand import targets
+from evenhand.designs import design
+from evenhand.deviations import estimate_deviation, expected_deviation, score_grade
+from evenhand.errors import EvenhandError
+from evenhand.estimators import estimate
+from evenhand.evaluation import evaluate
+from evenhand.pools import pool
+from evenhand.sampling import Sample
+from evenhand.stages import Round
+from evenhand.study import Study
+from evenhand.trec import read_runs
+from evenhand.utilities import flat
+
+RUNS = {
+    "x": {"q1": {"a": 3.0, "b": 2.5, "c": 0.5}, "q2": {"a": 1.0}},
+    "y": {"q1": {"b": 4.0, "a": 1.0}, "q2": {"a": 2.0, "c": 1.5}},
+    "z": {"q1": {"a": 2.0, "c": 1.0}},
+}
+GRADES = {"q1": {"a": 3, "b": 1, "c": 0}, "q2": {"a": 2, "c": 4}}
+NAMES = ["MAE", "MSE", "MAE@2", "MSE@1"]
+
+
+def asked(name: str, kind: str = "absolute", runs=RUNS) -> targets.Goal:
+    return targets.goal(targets.target(pool(read_runs(runs)), name), kind)
+
+
+def grades(goal: targets.Goal) -> np.ndarray:
+    cells = goal.target.pool
+    names = zip(*cells.names(np.arange(len(cells))), strict=True)
+    return np.array([GRADES[query][document] for query, document in names], float)
+
+
+def truth(name: str) -> np.ndarray:
+    """`evaluate`, which is held to a plain loop elsewhere."""
+    return evaluate(read_runs(RUNS), GRADES, [name]).value[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_census_is_the_value(name):
+    goal = asked(name)
+    grade = grades(goal)
+    every = np.arange(len(grade))
+    found = estimate_deviation(goal, [Round(Sample("distinct", every, np.ones(len(grade))), grade)])
+    np.testing.assert_allclose(found.value, truth(name), rtol=0, atol=1e-12)
+    assert (found.std_error == 0).all()
+
+
+def rounds_of(sampler: str, q: np.ndarray, n: int):
+    """Every outcome of a round and its probability: independent draws, or all subsets alike."""
+    cells = range(len(q))
+    if sampler == "iid":
+        for draws in itertools.product(cells, repeat=n):
+            yield Sample("iid", np.array(draws), n * q), np.prod(q[list(draws)])
+    else:
+        subsets = list(itertools.combinations(cells, n))
+        for draws in subsets:
+            expected = np.full(len(q), n / len(q))
+            yield Sample("distinct", np.array(draws), expected), 1 / len(subsets)
+
+
+@pytest.mark.parametrize("kind", ["absolute", "rank"])
+@pytest.mark.parametrize("sampler", ["iid", "distinct"])
+@pytest.mark.parametrize("name", NAMES)
+def test_enumerated_estimates_are_unbiased(name, sampler, kind):
+    goal = asked(name, kind)
+    grade, mean, contrast = grades(goal), 0.0, 0.0
+    q = np.array([0.1, 0.3, 0.2, 0.15, 0.25])
+    for sample, chance in rounds_of(sampler, q, 3):
+        found = estimate_deviation(goal, [Round(sample, grade[sample.draws])])
+        mean += chance * found.value
+        contrast += chance * found.contrast
+    np.testing.assert_allclose(mean, truth(name), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(contrast, goal.matrix @ truth(name), rtol=0, atol=1e-12)
+
+
+def test_enumerated_second_round_is_unbiased():
+    """Its design follows what the first judged, which it knows and leaves out."""
+    goal = asked("MAE", "rank")
+    grade, mean = grades(goal), 0.0
+    q = np.full(5, 0.2)
+    for first, chance in rounds_of("iid", q, 1):
+        cell = first.draws[0]
+        known = np.where(np.arange(5) == cell, grade, np.nan)
+        later = np.where(np.arange(5) == cell, 0.0, 1.0 + grade[cell] * np.arange(5))
+        later /= later.sum()
+        for draw in np.flatnonzero(later):
+            rounds = [
+                Round(first, grade[[cell]], name="one"),
+                Round(Sample("iid", np.array([draw]), later), grade[[draw]], ("one",), known=known),
+            ]
+            found = estimate_deviation(goal, rounds, planned=[1, 1])
+            mean += chance * later[draw] * found.value
+    np.testing.assert_allclose(mean, truth("MAE"), rtol=0, atol=1e-12)
+
+
+def test_the_design_is_for_the_errors_expected():
+    goal = asked("MSE", "rank")
+    cells = goal.target.pool
+    np.testing.assert_allclose(score_grade(cells), [2.0, 3.25, 0.75, 1.5, 1.5])
+    found = expected_deviation(goal, score_grade(cells), 1.0)
+    error = (cells.score - score_grade(cells)[cells.cell]) ** 2 + 1.0
+    weights = cells.dense(goal.target.weight * error, np.arange(5))
+    norm = np.sqrt(((weights @ goal.matrix.T) ** 2).sum(1))
+    made = design(found, flat(cells), floor=0)
+    np.testing.assert_allclose(made.q, norm / norm.sum(), rtol=1e-12)
+    for act in (lambda: design(goal, flat(cells)), lambda: estimate(goal, [])):
+        with pytest.raises(EvenhandError, match="MSE is no sum over documents"):
+            act()
+
+
+def test_a_study(tmp_path):
+    rng = np.random.default_rng(0)
+    rating = rng.integers(1, 6, (10, 12))
+    runs = {
+        name: {
+            f"u{x}": {f"i{i}": float(rating[x, i] + noise * rng.normal()) for i in range(12)}
+            for x in range(10)
+        }
+        for name, noise in (("good", 0.3), ("bad", 1.5))
+    }
+    qrels = {f"u{x}": {f"i{i}": int(rating[x, i]) for i in range(12)} for x in range(10)}
+    study = Study.create(tmp_path / "s", runs, measure="MAE", goal="pair")
+    study.draw(60, seed=1)
+    study.judge(qrels)
+    first = study.estimate()
+    study.draw(30, utility="learned", seed=2)
+    study.judge(qrels)
+    second = study.estimate()
+    value = evaluate(read_runs(runs), qrels, ["MAE"]).value[0]
+    for found in (first, second):
+        assert (np.abs(found.value - value) < 5 * found.std_error).all()
+    assert second.contrast_std_error[0] < first.contrast_std_error[0]
+    population = study.estimate(question="population")
+    assert (population.std_error >= second.std_error).all()
+    assert population.contrast_std_error[0] > second.contrast_std_error[0]
+    assert study.plan(half_width=0.2).needed is not None
+    for options in ({"bounds": True}, {"estimator": "cross-fitted"}):
+        with pytest.raises(EvenhandError, match="MAE takes neither bounds nor a control"):
+            study.estimate(**options)
