@@ -117,6 +117,22 @@ def test_the_design_is_for_the_errors_expected():
             act()
 
 
+def test_systems_of_one_ranking_differ_by_their_scores():
+    runs = {
+        "a": {"q": {"x": 3.0, "y": 1.0}},
+        "b": {"q": {"x": 2.0, "y": 1.0}},
+        "a again": {"q": {"x": 3.0, "y": 1.0}},
+    }
+    goal = asked("MAE", runs=runs)
+    assert goal.target.systems == ("a", "b", "a again")
+    assert goal.target.identical() == [[0, 2]]
+    grade = np.array([2.0, 0.0])
+    one = Round(Sample("distinct", np.arange(2), np.ones(2)), grade)
+    pairs = estimate_deviation(goal, [one]).pairs
+    assert pairs.value.tolist() == [0.5, 0.0, -0.5]
+    assert targets.target(goal.target.pool, "P@2").identical() == [[0, 1, 2]]
+
+
 def test_a_study(tmp_path):
     rng = np.random.default_rng(0)
     rating = rng.integers(1, 6, (10, 12))

@@ -158,11 +158,16 @@ class Target:
         )
 
     def identical(self) -> list[list[int]]:
-        """Groups of systems that weigh the same pairs alike, so that they differ by exactly 0."""
+        """Groups of systems that weigh the same pairs alike, so that they differ by exactly 0.
+
+        Where weights are to stand beside errors of scores, these must be the same, too.
+        """
         counts = np.flatnonzero(self.weight)
         counts = counts[np.argsort(self.system[counts], kind="stable")]
         bounds = np.searchsorted(self.system[counts], np.arange(1, len(self.systems)))
         cells, weights = self.cell[counts], self.weight[counts]
+        if isinstance(self.measure, Deviation) and self.entries is None:
+            weights = np.stack([weights, self.pool.score[counts]], axis=1)
         groups: dict[tuple[bytes, bytes], list[int]] = {}
         for j, parts in enumerate(
             zip(np.split(cells, bounds), np.split(weights, bounds), strict=True)
