@@ -19,32 +19,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from evenhand.measures.lists import Lists
-from evenhand.measures.options import check_cutoff, text
+from evenhand.measures.lists import Lists, WithinCutoff
 
 __all__ = ["MAE", "MSE"]
 
 
-class _Deviation:
+class _Deviation(WithinCutoff):
     """Mean error of the scores of a list, equation (1)."""
 
     __slots__ = ()
     lower_is_better: ClassVar[bool] = True
     reason: ClassVar[str] = "of errors, which depend on the system's own score as well"
-    cutoff: int | None
-
-    def __post_init__(self) -> None:
-        check_cutoff(type(self).__name__, self.cutoff)
-
-    @property
-    def depth(self) -> int | None:
-        """The cutoff."""
-        return self.cutoff
-
-    @property
-    def instead(self) -> str:
-        """Nothing."""
-        return ""
 
     @property
     def top_utility(self) -> float | None:
@@ -65,10 +50,6 @@ class _Deviation:
         """How far a score is off its grade."""
         raise NotImplementedError
 
-    def counts(self, lists: Lists) -> np.ndarray:
-        """The documents within the cutoff."""
-        return lists.inside(self.cutoff)
-
     def values(self, lists: Lists) -> np.ndarray:
         """Equation (1) of each list."""
         lists = lists.cut(self.cutoff)
@@ -76,9 +57,6 @@ class _Deviation:
         number = lists.number[document]
         weight = self.weight(lists.rank[document], lists.length()[number])
         return lists.total(number, weight * share * self.error(lists.score[document], grade))
-
-    def __str__(self) -> str:
-        return text(type(self).__name__, self.cutoff)
 
 
 @dataclass(frozen=True, slots=True)

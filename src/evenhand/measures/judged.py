@@ -22,40 +22,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from evenhand.measures.lists import Lists, before
+from evenhand.measures.lists import Lists, WithinCutoff, before
 from evenhand.measures.options import check_cutoff, rel_option, relevance, text
 
 __all__ = ["Judged", "JudgedP"]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(WithinCutoff):
     """Share of the documents returned (among the first k) that somebody judged.
 
     >>> str(Judged()), str(Judged(cutoff=10))
     ('Judged', 'Judged@10')
     """
 
-    lower_is_better: ClassVar[bool] = False
     reason: ClassVar[str] = "a count of judgments"
     cutoff: int | None = None
-
-    def __post_init__(self) -> None:
-        check_cutoff("Judged", self.cutoff)
-
-    @property
-    def depth(self) -> int | None:
-        """The cutoff."""
-        return self.cutoff
-
-    @property
-    def instead(self) -> str:
-        """Nothing."""
-        return ""
-
-    def counts(self, lists: Lists) -> np.ndarray:
-        """The documents within the cutoff."""
-        return lists.inside(self.cutoff)
 
     def values(self, lists: Lists) -> np.ndarray:
         """Judged over returned, of each list; 0 for an empty one."""
@@ -63,9 +45,6 @@ class Judged:
         judged = lists.total(lists.number, (lists.pair >= 0).astype(np.float64))
         length = lists.length().reshape(judged.shape)
         return np.divide(judged, length, out=np.zeros_like(judged), where=length > 0)
-
-    def __str__(self) -> str:
-        return text("Judged", self.cutoff)
 
 
 @dataclass(frozen=True, slots=True)

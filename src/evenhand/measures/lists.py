@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-__all__ = ["Lists", "Said", "before"]
+from evenhand.measures.options import check_cutoff, text
+
+__all__ = ["Lists", "Said", "WithinCutoff", "before"]
 
 
 class Said(NamedTuple):
@@ -119,3 +121,31 @@ def before(segment: np.ndarray, value: np.ndarray) -> np.ndarray:
     total = np.concatenate([[0.0], np.cumsum(value)[:-1]])
     first = np.flatnonzero(np.diff(segment, prepend=segment[0] - 1))
     return total - np.repeat(total[first], np.diff(first, append=len(value)))
+
+
+class WithinCutoff:
+    """What measures of whole lists share that look at the first ranks, or at all of them."""
+
+    __slots__ = ()
+    lower_is_better: ClassVar[bool] = False
+    cutoff: int | None
+
+    def __post_init__(self) -> None:
+        check_cutoff(type(self).__name__, self.cutoff)
+
+    @property
+    def depth(self) -> int | None:
+        """The cutoff."""
+        return self.cutoff
+
+    @property
+    def instead(self) -> str:
+        """Nothing."""
+        return ""
+
+    def counts(self, lists: Lists) -> np.ndarray:
+        """The documents within the cutoff."""
+        return lists.inside(self.cutoff)
+
+    def __str__(self) -> str:
+        return text(type(self).__name__, self.cutoff)

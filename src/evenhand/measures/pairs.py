@@ -34,32 +34,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from evenhand.measures.lists import Lists, before
-from evenhand.measures.options import check_cutoff, text
+from evenhand.measures.lists import Lists, WithinCutoff, before
 
 __all__ = ["Swaps", "wSwaps"]
 
 
-class _Pairwise:
+class _Pairwise(WithinCutoff):
     """Weighted share of the swapped pairs of a list, equation (1)."""
 
     __slots__ = ()
     lower_is_better: ClassVar[bool] = True
     reason: ClassVar[str] = "a sum over pairs of documents"
-    cutoff: int | None
-
-    def __post_init__(self) -> None:
-        check_cutoff(type(self).__name__, self.cutoff)
-
-    @property
-    def depth(self) -> int | None:
-        """The cutoff."""
-        return self.cutoff
-
-    @property
-    def instead(self) -> str:
-        """Nothing."""
-        return ""
 
     def discount(self, rank: np.ndarray) -> np.ndarray:
         """What each of the two ranks multiplies the weight by."""
@@ -75,10 +60,6 @@ class _Pairwise:
         """1 where the grade of the first is below that of the second, else 0; float64."""
         return (np.asarray(first) < second).astype(np.float64)
 
-    def counts(self, lists: Lists) -> np.ndarray:
-        """The documents within the cutoff."""
-        return lists.inside(self.cutoff)
-
     def values(self, lists: Lists) -> np.ndarray:
         """Equation (1) of each list."""
         lists = lists.cut(self.cutoff)
@@ -90,9 +71,6 @@ class _Pairwise:
         n = lists.length().astype(np.float64).reshape(lists.n_systems, lists.n_queries)
         pairs = n * (n - 1.0) / 2.0
         return np.divide(lists.total(number, swaps), pairs, out=np.zeros_like(n), where=pairs > 0)
-
-    def __str__(self) -> str:
-        return text(type(self).__name__, self.cutoff)
 
 
 def _swaps(segment: np.ndarray, level: np.ndarray, mass: np.ndarray) -> np.ndarray:

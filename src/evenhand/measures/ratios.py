@@ -43,7 +43,7 @@ import numpy as np
 
 from evenhand.errors import EvenhandError
 from evenhand.measures.documents import DCG
-from evenhand.measures.lists import Lists, before
+from evenhand.measures.lists import Lists, WithinCutoff, before
 from evenhand.measures.options import (
     Gains,
     as_gains,
@@ -57,18 +57,11 @@ from evenhand.measures.options import (
 __all__ = ["AP", "R", "Rprec", "nDCG"]
 
 
-class _Ratio:
+class _Ratio(WithinCutoff):
     """A sum over a list divided by a norm of its query, equation (1)."""
 
     __slots__ = ()
-    lower_is_better: ClassVar[bool] = False
     reason: ClassVar[str] = "a ratio, whose denominator depends on every judgment of a query"
-    cutoff: int | None
-
-    @property
-    def depth(self) -> int | None:
-        """The cutoff."""
-        return self.cutoff
 
     def norm(self, lists: Lists) -> np.ndarray:
         """What is divided by."""
@@ -76,10 +69,6 @@ class _Ratio:
 
     def _sums(self, lists: Lists) -> np.ndarray:
         raise NotImplementedError
-
-    def counts(self, lists: Lists) -> np.ndarray:
-        """The documents within the cutoff."""
-        return lists.inside(self.cutoff)
 
     def values(self, lists: Lists) -> np.ndarray:
         """Equation (1) of each list."""
