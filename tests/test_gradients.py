@@ -13,7 +13,8 @@ from evenhand.pools import Pool, pool
 from evenhand.trec import read_runs
 
 GRADED = "nDCG(gains={0:0,1:1,2:3})@4"
-NAMES = ["nDCG@3", "nDCG@6", "AP@6", "AP@3", "R@2", "Rprec", GRADED]
+SWAPS = ["Swaps", "Swaps@4", "wSwaps@6"]
+NAMES = ["nDCG@3", "nDCG@6", "AP@6", "AP@3", "R@2", "Rprec", GRADED, *SWAPS]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def levels(measure, grade: np.ndarray) -> Levels:
 @pytest.mark.parametrize("name", NAMES)
 def test_values_are_those_of_complete_judgments(cells, name):
     """`evaluate` is held to trec_eval and ir_measures elsewhere."""
-    grade = grades(cells, 1) if name == GRADED else np.minimum(grades(cells, 1), 1)
+    grade = grades(cells, 1) if name in (GRADED, *SWAPS) else np.minimum(grades(cells, 1), 1)
     qrels: dict[str, dict[str, int]] = {}
     for query, document, g in zip(*cells.names(np.arange(len(cells))), grade, strict=True):
         qrels.setdefault(query, {})[document] = int(g)
@@ -77,7 +78,8 @@ def entries(cells: Pool):
 def test_slopes_are_those_of_central_differences(cells, name):
     """At estimates that lie anywhere, moved along what a judgment of each cell adds."""
     measure = measures.parse(name)
-    base = levels(measure, grades(cells, 2) if name == GRADED else np.minimum(grades(cells, 2), 1))
+    grade = grades(cells, 2) if name in (GRADED, *SWAPS) else np.minimum(grades(cells, 2), 1)
+    base = levels(measure, grade)
     rng = np.random.default_rng(3)
     near = base._replace(reached=base.reached + rng.uniform(0.05, 0.3, base.reached.shape))
     step, every = 1e-6, np.arange(len(cells))

@@ -155,9 +155,9 @@ def test_what_sampled_pairs_cannot_estimate_is_refused_with_the_reason(written, 
 
 
 def test_samples_estimate_sums_and_ratios():
-    for name in ("P@10", "nDCG@10", "AP", "R@5", "Rprec", "MAE", "MSE@5"):
+    for name in ("P@10", "nDCG@10", "AP", "R@5", "Rprec", "MAE", "MSE@5", "Swaps", "wSwaps@5"):
         assert str(measures.sampled(name)) == name
-    for name in ("Swaps", "wSwaps@5", "Judged@5"):
+    for name in ("Judged@5", "P(judged_only=True)@5"):
         with pytest.raises(EvenhandError, match="cannot be estimated from sampled pairs"):
             measures.sampled(name)
 
@@ -176,11 +176,16 @@ def test_weights_of_errors_and_swaps_by_hand():
     np.testing.assert_allclose(measures.MAE().error(np.array([-1.0]), np.array([2.0])), 3)
     np.testing.assert_allclose(measures.MSE().error(np.array([-1.0]), np.array([2.0])), 9)
     first, second = np.array([1, 1, 2]), np.array([2, 3, 3])
-    np.testing.assert_allclose(measures.Swaps().weight(first, second, length), [1 / 3] * 3)
-    np.testing.assert_allclose(measures.Swaps(cutoff=2).weight(first, second, length), [1, 0, 0])
-    np.testing.assert_allclose(
-        measures.wSwaps().weight(first, second, length), [1 / 6, 1 / 9, 1 / 18]
-    )
+    for measure, weights in (
+        (measures.Swaps(), [1 / 3] * 3),
+        (measures.Swaps(cutoff=2), [1, 0, 0]),
+        (measures.wSwaps(), [1 / 6, 1 / 9, 1 / 18]),
+    ):
+        both = measure.share(first, length) * measure.share(second, length)
+        np.testing.assert_allclose(both, weights)
+    np.testing.assert_allclose(measures.Swaps().weight(rank, length), [1 / 3, 2 / 3, 1])
+    np.testing.assert_allclose(measures.wSwaps().weight(rank, length), [1 / 3, 1 / 4, 11 / 54])
+    assert measures.Swaps().share(np.ones(1), np.ones(1)).tolist() == [0.0]
     np.testing.assert_array_equal(
         measures.Swaps().swapped(np.array([0, 1, 2]), np.array([1, 1, 1])), [1, 0, 0]
     )

@@ -16,9 +16,10 @@ from evenhand.errors import EvenhandError, SupportError
 from evenhand.estimators import estimate
 from evenhand.features import features
 from evenhand.gradients import Levels, gradient
+from evenhand.linearisation import expected_goal, guessed
 from evenhand.pools import pool
 from evenhand.prior import NumPyroPrior
-from evenhand.ratios import check_draws, estimate_ratio, expected_goal, guessed, worth_a_control
+from evenhand.ratios import check_draws, estimate_ratio, worth_a_control
 from evenhand.sampling import Sample, draw
 from evenhand.simulation import simulate
 from evenhand.stages import Control, Round

@@ -16,13 +16,15 @@ from evenhand.errors import EvenhandError, MissingJudgments, SupportError
 from evenhand.estimates import Estimate
 from evenhand.estimators import estimate
 from evenhand.intervals import DEFAULT
-from evenhand.measures import Deviation, Ratio
+from evenhand.linearisation import expected_goal, guessed
+from evenhand.measures import Deviation, Pairwise, Ratio
 from evenhand.models import Model
-from evenhand.ratios import check_draws, estimate_ratio, expected_goal, guessed, worth_a_control
+from evenhand.ratios import check_draws, estimate_ratio, worth_a_control
 from evenhand.rounds import Stored
 from evenhand.snapshots import Snapshot
 from evenhand.stages import Control, Round, stages
 from evenhand.stopping import check_rule, level_at, stopped
+from evenhand.swaps import estimate_swaps
 from evenhand.targets import Goal
 
 __all__ = ["ESTIMATORS", "answer"]
@@ -76,13 +78,14 @@ def answer(
         "planned": at.planned(rounds),
         "combine": combine,
     }
-    if isinstance(measure, Deviation):
+    if isinstance(measure, Deviation | Pairwise):
         if bounds or estimator not in ("auto", "importance"):
             raise EvenhandError(
                 f"{measure} takes neither bounds nor a control variate",
                 hint="--estimator importance, without --bounds",
             )
-        found = estimate_deviation(goal, rounds, **common)
+        plain = estimate_swaps if isinstance(measure, Pairwise) else estimate_deviation
+        found = plain(goal, rounds, **common)
     elif isinstance(measure, Ratio):
         if question != "queries" or bounds:
             raise EvenhandError(

@@ -3,6 +3,14 @@
 A cell belongs to a fold by a hash of its number, for good. Each fold of a round has a number of
 draws of its own, and the draws of different folds are independent: what was judged in the other
 folds says nothing of which cells of this one were drawn. `evenhand.controls` builds on that.
+
+For pairs of cells (`evenhand.swaps`) a round is *scattered* instead: fold 0 has the cells that are
+drawn for certain, and every other cell belongs to one of F folds at random. Two cells that are not
+certain then meet in different folds, where they are drawn independently, with the probability
+
+    P(different folds) = 1 - 1 / F,                                                          (1)
+
+whatever the proposal makes of them.
 """
 
 from __future__ import annotations
@@ -13,10 +21,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["FEWEST", "FOLDS", "Folds", "fold_by_fold", "fold_of", "fold_sizes", "folds_for"]
+__all__ = [
+    "FEWEST",
+    "FOLDS",
+    "SCATTERED",
+    "Folds",
+    "fold_by_fold",
+    "fold_of",
+    "fold_sizes",
+    "folds_for",
+    "scatter",
+]
 
 #: Folds into which a round is drawn, and the fewest draws that each must have.
 FOLDS, FEWEST = 4, 10
+#: Folds at random of a round that is scattered: few pairs then meet in one.
+SCATTERED = 8
 
 
 class Folds(NamedTuple):
@@ -83,3 +103,26 @@ def fold_by_fold(chance: jax.Array, folds: Folds) -> jax.Array:
 def folds_for(n: int, cells: int, folds: int = FOLDS) -> np.ndarray | None:
     """The fold of each cell; None where n is too small for so many folds."""
     return fold_of(cells, folds) if folds > 1 and n >= FEWEST * folds else None
+
+
+def scatter(key: jax.Array, expected: jax.typing.ArrayLike, n: int) -> tuple[np.ndarray, int]:
+    """The fold of each cell of a scattered round, and F of equation (1).
+
+    Where fewer than two draws would be left beside the certain cells, these are scattered as well.
+
+    Parameters
+    ----------
+    key
+        Typed key.
+    expected
+        Expected draws of each cell when all are drawn together; shape (cells,).
+    n
+        Number of draws, at least 2 unless every cell is certain.
+    """
+    certain = np.asarray(expected) == 1.0
+    left = n - np.count_nonzero(certain)
+    if left == 1:
+        certain, left = np.zeros(len(certain), bool), n
+    folds = int(np.clip(left // FEWEST, 2, SCATTERED))
+    by_chance = np.asarray(jax.random.randint(key, certain.shape, 1, folds + 1), np.int32)
+    return np.where(certain, np.int32(0), by_chance), folds

@@ -1,10 +1,11 @@
-r"""Ratio measures near the utilities at hand: their value, their slope, and what that leaves out.
+r"""Measures that are no sums, near the utilities at hand: value, slope, and what that leaves out.
 
-nDCG, AP, recall and R-precision (`evenhand.measures`) are no weighted sums of utilities, but smooth
-functions of them. For system j on query x, with u the utilities of j's list in its order, and N_l
-the number of documents of the query, anyone's, whose utility is at least the l-th level g_l,
+Ratios and swapped pairs (`evenhand.measures`) are no weighted sums of utilities, but smooth
+functions of which levels g_1 < g_2 < ... of utility each document reaches. For system j on query x,
+with R_l(r) = 1 where the document at rank r of j's list reaches the l-th level, u_r = sum_l (g_l -
+g_{l-1}) R_l(r) its utility, and N_l the number of documents of the query, anyone's, that reach it,
 
-    V_jx = F(u, N),          V_j = (1 / |X|) sum_x V_jx                                      (1)
+    V_jx = F(R, N),          V_j = (1 / |X|) sum_x V_jx                                      (1)
 
 =======  ==============================================================  ======================
 measure  sum of the list                                                 divided by
@@ -13,13 +14,16 @@ nDCG@k   sum over ranks r <= k of u_r / log2(1 + r)                      the ide
 AP@k     sum over r <= k of u_r (1 + sum over s < r of u_s) / r          N
 R@k      sum over r <= k of u_r                                          N
 Rprec    sum over r of u_r min(1, max(0, N - r + 1))                     N
+Swaps    sum over l, s < r of (R_l(r) - R_l+1(r)) (1 - R_l(s))           n (n - 1) / 2
+wSwaps   the same, each term divided by r s                              n (n - 1) / 2
 =======  ==============================================================  ======================
 
     ideal = sum_l (g_l - g_{l-1}) W(N_l),    W(m) = sum over r <= min(m, k) of 1 / log2(1 + r)   (2)
 
-with W carried on smoothly between whole numbers. Near utilities u^ the measure is linear,
+with n the documents of the list within the cutoff, and W carried on smoothly between whole numbers.
+Near estimates R^ the measure is linear,
 
-    V_j ~ V_j(u^) + sum_c w_jc (u_c - u^_c),      w_jc = dV_j / du_c                          (3)
+    V_j ~ V_j(R^) + sum_cl w_jcl (R_cl - R^_cl),      w_jcl = dV_j / dR_cl                    (3)
 
 so that its *gradient* are weights, and designs, variances and intervals are those of a linear
 measure with the `Target` of these weights. Each list has gradients of its own, so that one backward
@@ -27,15 +31,16 @@ pass gives those of all systems. N counts for every cell of the query, so that w
 also where j does not return c: finding that a document is relevant takes from everybody's share.
 
 Where utilities are binary, (3) holds with one weight for each cell whatever it turns out to be.
-With several levels a judgment r adds dV/du r + sum over g_l <= r of dV/dN_l, which is no multiple
-of r; such weights are of what was judged, and the utility beside them is 1.
+With several levels a judgment r adds the sum over g_l <= r of dV/dR_l + dV/dN_l, which is no
+multiple of r; such weights are of what was judged, and the utility beside them is 1.
 
-What (3) leaves out are, with errors e of the u^ (`Errors`) and random signs,
+What (3) leaves out are, with errors e of the R^ (`Errors`) and random signs,
 
-    V_even = (V(u^ + e) + V(u^ - e)) / 2 - V(u^)                                             (4)
+    V_even = (V(R^ + e) + V(R^ - e)) / 2 - V(R^)                                             (4)
 
-whose mean says how far V(u^) is off on average, and whose variance is what a quadratic form such as
-AP's sum adds to that of its linear part.
+whose mean says how far V(R^) is off on average, and whose variance is what a quadratic form such as
+AP's sum adds to that of its linear part. Swaps *are* a linear and a quadratic form, V = L - B, so
+that V_even = -B(e, e) wherever it is taken.
 """
 
 from __future__ import annotations
@@ -50,13 +55,13 @@ import numpy as np
 from scipy.interpolate import PchipInterpolator
 
 from evenhand.errors import EvenhandError
-from evenhand.measures import AP, Linear, R, Rprec, nDCG
+from evenhand.measures import AP, Linear, R, Rprec, Swaps, nDCG, wSwaps
 from evenhand.pools import Pool
 from evenhand.precision import in_float64
 
-__all__ = ["Errors", "Gradient", "Levels", "gradient", "second_order"]
+__all__ = ["Errors", "Gradient", "Levels", "even_parts", "gradient", "second_order"]
 
-Ratio = nDCG | AP | R | Rprec
+Smooth = nDCG | AP | R | Rprec | Swaps | wSwaps
 
 #: Pairs of errors (4).
 REPLICATES = 100
@@ -99,14 +104,15 @@ class Levels(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gradient:
-    """A ratio measure of every system near some utilities.
+    """A measure of every system near some utilities.
 
     Attributes
     ----------
     by_query
         V_jx, shape (systems, queries).
     own
-        dV_j / du of each entry of the pool, at the cells that a system returns; shape (entries,).
+        dV_j / dR_l of each entry of the pool, at the cells that a system returns; shape (entries,
+        levels).
     count
         dV_j / dN_l; shape (systems, queries, levels).
     """
@@ -132,16 +138,19 @@ class Gradient:
         utility
             Of each; shape (cells given,).
         """
-        own = self.pool.dense(self.own, cells) * utility[:, None]
         reached = (utility[:, None] >= self.gain).astype(np.float64)
-        return own + np.einsum("cl,jcl->cj", reached, self.count[:, self.pool.query[cells]])
+        found = np.einsum("cl,jcl->cj", reached, self.count[:, self.pool.query[cells]])
+        for level, slope in zip(reached.T, self.own.T, strict=True):
+            found += self.pool.dense(slope, cells) * level[:, None]
+        return found
 
 
 class _Lists(NamedTuple):
     """The lists of all systems, an entry each place, by system, query and rank.
 
     `number` says which list an entry is of, and `first` where that begins; `weight` is what stands
-    beside its utility: a discount, or whether it is within the cutoff.
+    beside its utility: a discount, or whether it is within the cutoff. The weight of a pair is the
+    product of those of both.
     """
 
     weight: jax.Array
@@ -196,19 +205,34 @@ def _ideal(measure: nDCG, gain: tuple[float, ...], counts: jax.Array) -> jax.Arr
 
 
 def _by_list(
-    own: jax.Array, counts: jax.Array, lists: _Lists, measure: Ratio, gain: tuple[float, ...]
+    own: jax.Array, counts: jax.Array, lists: _Lists, measure: Smooth, gain: tuple[float, ...]
 ) -> jax.Array:
     """F of equation (1), shape (lists,); 0 where nothing of a query is relevant."""
+    if isinstance(measure, Swaps | wSwaps):
+        return jnp.zeros(len(counts)).at[lists.number].add(_swapped(own, lists))
     norm = _ideal(measure, gain, counts) if isinstance(measure, nDCG) else counts[:, 0]
-    terms = own * lists.weight
+    utility = own @ jnp.diff(jnp.asarray(gain), prepend=0.0)
+    terms = utility * lists.weight
     if isinstance(measure, AP):
-        passed = jnp.cumsum(own) - own
-        terms = terms * (1.0 + passed - passed[lists.first])
+        terms = terms * (1.0 + _earlier(utility, lists))
     elif isinstance(measure, Rprec):
         terms = terms * jnp.clip(norm[lists.number] - lists.rank + 1.0, 0.0, 1.0)
     sums = jnp.zeros(len(counts)).at[lists.number].add(terms)
     some = norm > 1e-9
     return jnp.where(some, sums / jnp.where(some, norm, 1.0), 0.0)
+
+
+def _earlier(values: jax.Array, lists: _Lists) -> jax.Array:
+    """Sum of the values that stand before each entry in its list."""
+    passed = jnp.cumsum(values, 0) - values
+    return passed - passed[lists.first]
+
+
+def _swapped(own: jax.Array, lists: _Lists) -> jax.Array:
+    """What each entry adds by the documents before it that are worse."""
+    here = own - jnp.concatenate([own[:, 1:], jnp.zeros((len(own), 1))], axis=1)
+    worse = _earlier(lists.weight[:, None] * (1.0 - own), lists)
+    return lists.weight * (here * worse).sum(1)
 
 
 @partial(jax.jit, static_argnames=("measure", "gain"))
@@ -223,32 +247,40 @@ def _slopes(own, counts, lists, *, measure, gain):
     return value, *slope
 
 
-@partial(jax.jit, static_argnames=("measure", "gain", "shape", "groups"))
-def _even(key, levels, errors, cells, lists, *, measure, gain, shape, groups):
-    """Equation (4) for random signs, shape (replicates, systems)."""
+@partial(jax.jit, static_argnames=("measure", "gain", "shape"))
+def _even(moves, draws, term, levels, cells, lists, *, measure, gain, shape):
+    """Equation (4) where the terms of the draws count as often as `moves` say: (moves, systems)."""
     k, n_queries = shape
-    reached, least, step = levels
+    reached, least = levels
 
     def value(reached):
         counts = jnp.zeros((n_queries, len(gain))).at[cells.query].add(reached)
         counts = jnp.tile(jnp.maximum(counts, least), (k, 1))
-        own = (reached @ step)[cells.entry]
-        return _by_list(own, counts, lists, measure, gain).reshape(k, -1).mean(1)
+        return _by_list(reached[cells.entry], counts, lists, measure, gain).reshape(k, -1).mean(1)
 
     here = value(reached)
 
-    def one(key):
-        sign = jax.random.rademacher(key, errors.draws.shape, reached.dtype)
-        move = sign * errors.spread
-        together = jax.ops.segment_sum(move, errors.group, groups)[errors.group]
-        move = (move - errors.share * together)[:, None] * errors.term
-        moved = jnp.zeros_like(reached).at[errors.draws].add(move)
+    def one(move):
+        moved = jnp.zeros_like(reached).at[draws].add(move[:, None] * term)
         return (value(reached + moved) + value(reached - moved)) / 2 - here
+
+    return jax.lax.map(one, moves)
+
+
+@partial(jax.jit, static_argnames="groups")
+def _signs(key: jax.Array, errors: Errors, groups: int) -> jax.Array:
+    """Random signs of the errors, within their groups: shape (replicates, n)."""
+
+    def one(key):
+        sign = jax.random.rademacher(key, errors.draws.shape, errors.spread.dtype)
+        move = sign * errors.spread
+        together = jax.ops.segment_sum(move, errors.group, groups)
+        return move - errors.share * together[errors.group]
 
     return jax.lax.map(one, jax.random.split(key, REPLICATES))
 
 
-def _layout(pool: Pool, measure: Ratio) -> tuple[np.ndarray, _Lists]:
+def _layout(pool: Pool, measure: Smooth) -> tuple[np.ndarray, _Lists]:
     """Order of the pool's entries by system, query and rank, and the lists that they make."""
     query = pool.query[pool.cell]
     order = np.lexsort((pool.rank, query, pool.system))
@@ -256,13 +288,19 @@ def _layout(pool: Pool, measure: Ratio) -> tuple[np.ndarray, _Lists]:
     begins = np.concatenate([[True], number[1:] != number[:-1]])
     first = np.maximum.accumulate(np.where(begins, np.arange(len(number)), 0))
     rank = pool.rank[order].astype(np.float64)
-    return order, _Lists(*map(jnp.asarray, (measure.weight(rank), number, first, rank)))
+    if isinstance(measure, Swaps | wSwaps):
+        weight = measure.share(rank, np.bincount(number)[number])
+    else:
+        weight = measure.weight(rank)
+    return order, _Lists(*map(jnp.asarray, (weight, number, first, rank)))
 
 
-def _checked(measure: Linear, levels: Levels) -> tuple[Ratio, tuple[float, ...]]:
-    if not isinstance(measure, Ratio):
-        raise EvenhandError(f"{measure} has no gradient here", hint="nDCG, AP, R or Rprec")
-    if len(levels.gain) != 1 and not isinstance(measure, nDCG):
+def _checked(measure: Linear, levels: Levels) -> tuple[Smooth, tuple[float, ...]]:
+    if not isinstance(measure, Smooth):
+        raise EvenhandError(
+            f"{measure} has no gradient here", hint="nDCG, AP, R, Rprec, Swaps or wSwaps"
+        )
+    if len(levels.gain) != 1 and not isinstance(measure, nDCG | Swaps | wSwaps):
         raise EvenhandError(f"{measure} knows relevant and not, got {len(levels.gain)} levels")
     return measure, tuple(map(float, levels.gain))
 
@@ -276,7 +314,7 @@ def gradient(pool: Pool, measure: Linear, levels: Levels) -> Gradient:
     pool
         The cells; what is not in it does not count for N either.
     measure
-        nDCG, AP, R or Rprec.
+        nDCG, AP, R, Rprec, Swaps or wSwaps.
     levels
         The utilities; they may be estimates, and then be negative or above their range.
 
@@ -289,7 +327,7 @@ def gradient(pool: Pool, measure: Linear, levels: Levels) -> Gradient:
     k, n_queries = len(pool.systems), len(pool.queries)
     order, lists = _layout(pool, known)
     counts = jnp.asarray(np.tile(levels.counts(pool), (k, 1)))
-    own = jnp.asarray(levels.utility[pool.cell][order])
+    own = jnp.asarray(levels.reached[pool.cell][order])
     value, by_entry, by_count = map(
         np.asarray, _slopes(own, counts, lists, measure=known, gain=gain)
     )
@@ -325,19 +363,37 @@ def second_order(
         Mean and covariance of the part that is even in the errors: shapes (systems,), (systems,
         systems).
     """
+    given = Errors(*map(jnp.asarray, errors))
+    moves = _signs(jax.random.key(seed), given, int(errors.group.max()) + 1)
+    even = even_parts(pool, measure, levels, given, moves)
+    return even.mean(0), np.atleast_2d(np.cov(even.T))
+
+
+@in_float64
+def even_parts(
+    pool: Pool, measure: Linear, levels: Levels, errors: Errors, moves: jax.typing.ArrayLike
+) -> np.ndarray:
+    """Equation (4) for given multiples of the errors' terms: float64, shape (moves, systems).
+
+    Parameters
+    ----------
+    pool, measure, levels, errors
+        As of `second_order`.
+    moves
+        How often the term of each draw counts; shape (moves, n).
+    """
     known, gain = _checked(measure, levels)
     order, lists = _layout(pool, known)
     least = np.zeros((len(pool.queries), len(gain))) if levels.least is None else levels.least
     found = _even(
-        jax.random.key(seed),
-        tuple(map(jnp.asarray, (levels.reached, least, levels.step))),
-        Errors(*map(jnp.asarray, errors)),
+        jnp.asarray(moves, jnp.float64),
+        jnp.asarray(errors.draws),
+        jnp.asarray(errors.term),
+        (jnp.asarray(levels.reached), jnp.asarray(least)),
         _Cells(jnp.asarray(pool.query), jnp.asarray(pool.cell[order])),
         lists,
         measure=known,
         gain=gain,
         shape=(len(pool.systems), len(pool.queries)),
-        groups=int(errors.group.max()) + 1,
     )
-    even = np.asarray(found)
-    return even.mean(0), np.atleast_2d(np.cov(even.T))
+    return np.asarray(found)

@@ -19,11 +19,11 @@ from evenhand.deviations import expected_deviation, score_grade
 from evenhand.errors import MissingJudgments
 from evenhand.estimates import Estimate
 from evenhand.focus import FOCUSED, deciding, focused
-from evenhand.measures import Deviation, Ratio
+from evenhand.linearisation import expected_goal, guessed
+from evenhand.measures import Deviation, Pairwise, Ratio
 from evenhand.models import Model
 from evenhand.plans import Forecast, forecast
 from evenhand.prior import NumPyroPosterior
-from evenhand.ratios import expected_goal, guessed
 from evenhand.snapshots import Snapshot
 from evenhand.stages import planned_weights, stages, unplanned
 from evenhand.steering import learned_utility, steered
@@ -94,7 +94,7 @@ def propose(
         asked, told = _focused(at, "importance" if posterior is None else "auto", method)
         notes.append(told)
     focuses = asked is not at.goal
-    if isinstance(asked.target.measure, Ratio):
+    if isinstance(asked.target.measure, Ratio | Pairwise):
         asked = expected_goal(asked, _expected(at, posterior), at.top_utility or 1.0)
     if isinstance(asked.target.measure, Deviation):
         asked = expected_deviation(asked, *_expected_grade(at, posterior, utility))

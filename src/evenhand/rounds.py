@@ -87,6 +87,8 @@ class Record:
         Relative duality gap of a minimax design, else None.
     folds
         Number of folds of cells, each drawn by itself; 1 for none.
+    scattered
+        How many of them cells belong to at random; 0 where folds are fixed.
     known
         Number of cells left out since their judgment was known.
     signals
@@ -115,6 +117,7 @@ class Record:
     pool: str
     gap: float | None
     folds: int = 1
+    scattered: int = 0
     known: int = 0
     signals: tuple[str, ...] = ()
     systems: tuple[str, ...] = ()
@@ -369,7 +372,7 @@ def _sample(folder: Path, record: Record, cells: int) -> Sample:
     if record.folds > 1:
         fold = fold_of(cells, record.folds)
         fold[possible] = design["fold"].to_numpy()
-    return Sample(record.sampler, draws, expected, fold)
+    return Sample(record.sampler, draws, expected, fold, record.scattered)
 
 
 def _signals(folder: Path, record: Record, cells: int) -> dict[str, np.ndarray]:

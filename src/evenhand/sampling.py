@@ -53,7 +53,7 @@ import numpy as np
 from evenhand import residuals
 from evenhand.designs import Design
 from evenhand.errors import EvenhandError
-from evenhand.folds import FOLDS, Folds, fold_by_fold, fold_sizes, folds_for
+from evenhand.folds import FOLDS, Folds, fold_by_fold, fold_sizes, folds_for, scatter
 from evenhand.precision import in_float64, require_float64
 from evenhand.targets import Goal
 
@@ -323,12 +323,16 @@ class Sample:
         E_c of every cell of the pool; float64, shape (cells,).
     fold
         Fold of every cell, if each fold was drawn by itself; int32, shape (cells,).
+    scattered
+        Number of folds to which cells that are not certain belong at random (`evenhand.folds`,
+        equation 1), beside fold 0 of the certain ones; 0 where folds are fixed.
     """
 
     sampler: str
     draws: np.ndarray
     expected: np.ndarray
     fold: np.ndarray | None = None
+    scattered: int = 0
 
     @property
     def n_folds(self) -> int:
@@ -419,7 +423,13 @@ def _draw(
 
 @in_float64
 def draw(
-    key: jax.Array, design: Design, n: int, *, sampler: str = "distinct", folds: int = FOLDS
+    key: jax.Array,
+    design: Design,
+    n: int,
+    *,
+    sampler: str = "distinct",
+    folds: int = FOLDS,
+    in_pairs: bool = False,
 ) -> Sample:
     """Draw n pairs from a design.
 
@@ -436,11 +446,15 @@ def draw(
     folds
         Folds of cells, each drawn by itself so that an estimate may be cross-fitted; 1 for none.
         Where a fold would have fewer than 10 draws there are none either.
+    in_pairs
+        Draw so that the chance of drawing any two cells together is known, which sums over pairs
+        of documents need: scattered (`evenhand.folds`) for `distinct`, as one for `iid`.
 
     Raises
     ------
     EvenhandError
-        If n or `folds` is below 1, or more distinct pairs are asked for than can be drawn.
+        If n or `folds` is below 1, more distinct pairs are asked for than can be drawn, or cells
+        are to be drawn in pairs with fewer than two draws, or by slices, each of which has one.
     """
     if sampler not in SAMPLERS:
         raise EvenhandError(f"unknown sampler {sampler!r}", hint=f"known are {', '.join(SAMPLERS)}")
@@ -453,7 +467,10 @@ def draw(
             f"cannot draw {n:,} distinct pairs: the design can draw {support:,}",
             hint="a budget of that size judges every pair; `evaluate` then needs no sampling",
         )
-    fold = folds_for(n, len(design.q), folds)
+    fold, scattered = folds_for(n, len(design.q), folds), 0
+    if in_pairs:
+        key, key_fold = jax.random.split(key)
+        fold, scattered = _in_pairs(key_fold, sampler, design.q, n)
     expected, sizes = expected_by_fold(sampler, design.q, n, fold)
     draws = _draw(
         key,
@@ -463,7 +480,23 @@ def draw(
         sampler=sampler,
         n=n,
     )
-    return Sample(sampler, np.asarray(draws, np.int64), expected, fold)
+    return Sample(sampler, np.asarray(draws, np.int64), expected, fold, scattered)
+
+
+def _in_pairs(key: jax.Array, sampler: str, q: np.ndarray, n: int) -> tuple[np.ndarray | None, int]:
+    """Folds under which any two cells can be drawn together, and how many are at random."""
+    if n < 2:
+        raise EvenhandError("a sum over pairs of documents needs at least 2 draws, got 1")
+    if sampler == "slices":
+        raise EvenhandError(
+            "two documents of one slice are never drawn together, which sums over pairs need",
+            hint="take the sampler distinct or iid",
+        )
+    if sampler == "iid" or n >= np.count_nonzero(q):
+        fold, scattered = None, 0
+    else:
+        fold, scattered = scatter(key, _expected[sampler](jnp.asarray(q), n), n)
+    return fold, scattered
 
 
 @in_float64

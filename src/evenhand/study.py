@@ -40,7 +40,7 @@ from evenhand.estimates import Estimate
 from evenhand.features import read_signals
 from evenhand.intervals import DEFAULT
 from evenhand.ledger import Ledger
-from evenhand.measures import Linear, Measure, Ratio, sampled
+from evenhand.measures import Linear, Measure, Pairwise, Ratio, sampled
 from evenhand.models import Model
 from evenhand.plans import Plan, plan
 from evenhand.pools import Pool, pool
@@ -348,7 +348,8 @@ class Study:
         )
         made, posterior, notes = proposal.design, proposal.posterior, proposal.notes
         key = jax.random.fold_in(jax.random.key(seed), len(earlier) + 1)
-        sample = draw(key, made, budget, sampler=sampler)
+        in_pairs = isinstance(self.measure, Pairwise)
+        sample = draw(key, made, budget, sampler=sampler, in_pairs=in_pairs)
         # Read last: a judgment that came in meanwhile counts as seen, which is the safe side.
         ledger = self._snapshot(earlier).ledger
         judged = ledger.judged()
@@ -366,6 +367,7 @@ class Study:
             pool=round_files.fingerprint(self.pool),
             gap=None if made.gap is None else made.gap.relative,
             folds=sample.n_folds,
+            scattered=sample.scattered,
             known=len(known),
             signals=tuple(given),
             systems=self.pool.systems,

@@ -47,7 +47,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evenhand.errors import EvenhandError
-from evenhand.measures import Deviation, Linear, Listwise, Measure, Ratio, sampled
+from evenhand.measures import Deviation, Linear, Listwise, Measure, Pairwise, Ratio, sampled
 from evenhand.pools import Pool, dense
 from evenhand.precision import in_float64
 
@@ -125,7 +125,8 @@ class Target:
             If the measure is a ratio, or of errors, and the weights are by rank.
         """
         if isinstance(self.measure, Listwise) and self.entries is None:
-            room = "ratios" if isinstance(self.measure, Ratio) else "deviations"
+            rooms = {Ratio: "ratios", Pairwise: "swaps", Deviation: "deviations"}
+            room = next(name for kind, name in rooms.items() if isinstance(self.measure, kind))
             raise EvenhandError(
                 f"{self.measure} is no sum over documents of weight by rank times utility by grade",
                 hint=f"`evenhand.{room}` designs for it and estimates it",
@@ -189,9 +190,10 @@ class Target:
 def target(pool: Pool, measure: Measure | str) -> Target:
     """Weights of every system over the pool, equation (1).
 
-    Of a ratio these are what stands beside the utilities in its sum, and of MAE and MSE what stands
-    beside errors, to make goals of: designs and estimates take weights of their own
-    (`evenhand.ratios`, `evenhand.deviations`).
+    Of a ratio these are what stands beside the utilities in its sum, of MAE and MSE what stands
+    beside errors, and of Swaps what a rank weighs together with those before it, to make goals of:
+    designs and estimates take weights of their own (`evenhand.ratios`, `evenhand.deviations`,
+    `evenhand.swaps`).
 
     Raises
     ------
@@ -211,7 +213,7 @@ def target(pool: Pool, measure: Measure | str) -> Target:
 
 def _by_rank(pool: Pool, measure: Any) -> np.ndarray:
     """What a measure makes of the rank of each entry, and of the length of its list if it asks."""
-    if not isinstance(measure, Deviation):
+    if not isinstance(measure, Deviation | Pairwise):
         return measure.weight(pool.rank)
     number = pool.system.astype(np.int64) * len(pool.queries) + pool.query[pool.cell]
     return measure.weight(pool.rank, np.bincount(number)[number])

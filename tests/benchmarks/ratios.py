@@ -27,9 +27,10 @@ from evenhand.controls import cross_fit
 from evenhand.designs import Design, design
 from evenhand.features import features
 from evenhand.gradients import Levels, gradient
+from evenhand.linearisation import expected_goal, guessed
 from evenhand.pools import Pool, pool
 from evenhand.prior import NumPyroPrior
-from evenhand.ratios import estimate_ratio, expected_goal, guessed, worth_a_control
+from evenhand.ratios import estimate_ratio, worth_a_control
 from evenhand.sampling import draw
 from evenhand.stages import Round
 from evenhand.trec import read_qrels, read_runs

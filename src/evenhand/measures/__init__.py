@@ -21,7 +21,7 @@ RBP, RBP@k             (1 - p) p^(r - 1)             rel(g)                   sh
 MAE, MAE@k             1/n                           document: |score - g|    grades, 0..
 MSE, MSE@k             1/n                           document:                squared grades,
                                                      (score - g)^2            0..
-*linear, not sampled*  by two ranks and length       of a pair of documents
+*linear in pairs*      by two ranks and length       of a pair of documents
 Swaps, Swaps@k         1/(n (n - 1)/2)               pair (i before j):       share of pairs,
                                                      1 if g_i < g_j else 0    0..1
 wSwaps, wSwaps@k       1/(n (n - 1)/2 r_i r_j)       as Swaps                 share, 0..1/2
@@ -37,10 +37,10 @@ Judged, Judged@k       share of the list that somebody judged                 sh
 =====================  ============================  =======================  ==================
 
 What is *linear* by rank and grade alone is estimated from sampled pairs without any bias (`Linear`,
-`linear`). So are MAE and MSE, whose utility depends on the system (`evenhand.deviations`); a
-*ratio* is with a small bias, since its norm must be estimated as well (`evenhand.ratios`). Swaps
-are linear in pairs of documents: they are evaluated with complete judgments, not sampled yet.
-Reciprocal rank, ERR, bpref and success are none of all this, and refused.
+`linear`). So are MAE and MSE, whose utility depends on the system (`evenhand.deviations`), and
+Swaps and wSwaps, which are linear in pairs of documents (`evenhand.swaps`); a *ratio* is with a
+small bias, since its norm must be estimated as well (`evenhand.ratios`). Reciprocal rank, ERR,
+bpref and success are none of all this, and refused.
 
 Conventions are trec_eval's. Precision divides by k however short the list is. The ideal of nDCG and
 R come from the judgments, not from what was returned; AP@k divides by R; a query without a relevant
@@ -63,7 +63,7 @@ from evenhand.measures.grammar import linear, parse, sampled
 from evenhand.measures.judged import Judged, JudgedP
 from evenhand.measures.lists import Lists
 from evenhand.measures.pairs import Swaps, wSwaps
-from evenhand.measures.protocols import Deviation, Linear, Listwise, Measure, Ratio
+from evenhand.measures.protocols import Deviation, Linear, Listwise, Measure, Pairwise, Ratio
 from evenhand.measures.ratios import AP, R, Rprec, nDCG
 
 __all__ = [
@@ -81,6 +81,7 @@ __all__ = [
     "Listwise",
     "Measure",
     "P",
+    "Pairwise",
     "R",
     "Ratio",
     "Rprec",

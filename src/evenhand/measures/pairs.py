@@ -50,11 +50,30 @@ class _Pairwise(WithinCutoff):
         """What each of the two ranks multiplies the weight by."""
         raise NotImplementedError
 
-    def weight(self, first: np.ndarray, second: np.ndarray, length: np.ndarray) -> np.ndarray:
-        """Weight of a pair by its two ranks, of so many documents returned."""
+    @property
+    def top_utility(self) -> float | None:
+        """None: nothing bounds a grade."""
+        return None
+
+    def utility(self, grade: np.ndarray) -> np.ndarray:
+        """The grade itself, which the other's is compared with."""
+        return np.asarray(grade, np.float64)
+
+    def share(self, rank: np.ndarray, length: np.ndarray) -> np.ndarray:
+        """What either rank gives to the weight of a pair, which is the product of both.
+
+        0 beyond the cutoff, and in a list without a pair.
+        """
         n = length if self.cutoff is None else np.minimum(length, self.cutoff)
-        weight = self.discount(first) * self.discount(second) / (n * (n - 1.0) / 2.0)
-        return np.where(np.maximum(first, second) <= n, weight, 0.0)
+        pairs = np.maximum(n * (n - 1.0) / 2.0, 1.0)
+        return np.where((rank <= n) & (n > 1), self.discount(rank) / np.sqrt(pairs), 0.0)
+
+    def weight(self, rank: np.ndarray, length: np.ndarray) -> np.ndarray:
+        """What a rank weighs with all before it, and itself: no two ranks weigh the same."""
+        last = np.arange(1.0, np.max(rank, initial=0) + 1)
+        before = np.append(0.0, np.cumsum(self.discount(last)))
+        share = self.share(rank, length)
+        return share**2 / self.discount(rank) * before[np.asarray(rank, np.int64)]
 
     def swapped(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """1 where the grade of the first is below that of the second, else 0; float64."""
@@ -113,8 +132,8 @@ class Swaps(_Pairwise):
 class wSwaps(_Pairwise):
     """Swapped pairs weighted by 1 over both ranks, over the number of pairs.
 
-    >>> str(wSwaps()), float(wSwaps().weight(np.array([1]), np.array([2]), np.array([2]))[0])
-    ('wSwaps', 0.5)
+    >>> str(wSwaps()), float(wSwaps().share(np.array([1]), np.array([2]))[0])
+    ('wSwaps', 1.0)
     """
 
     cutoff: int | None = None

@@ -6,6 +6,7 @@
 - `Listwise`: anything else; it tells its own values of whole lists.
 - `Ratio`: a listwise measure that is divided by what all judgments of a query make.
 - `Deviation`: a listwise measure that sums errors of the system's own scores.
+- `Pairwise`: a listwise measure that sums over pairs of documents.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from evenhand.measures.lists import Lists
 
-__all__ = ["Deviation", "Linear", "Listwise", "Measure", "Ratio"]
+__all__ = ["Deviation", "Linear", "Listwise", "Measure", "Pairwise", "Ratio"]
 
 
 @runtime_checkable
@@ -100,4 +101,13 @@ class Deviation(Listwise, Protocol):
 
     def error(self, score: np.ndarray, grade: np.ndarray) -> np.ndarray:
         """How far a score is off its grade; float64, shape as `score`."""
+        ...
+
+
+@runtime_checkable
+class Pairwise(Listwise, Protocol):
+    """A sum over ordered pairs of documents, weighted by the product of what both ranks give."""
+
+    def share(self, rank: np.ndarray, length: np.ndarray) -> np.ndarray:
+        """What a rank of a list of so many documents gives; float64, shape as `rank`."""
         ...
