@@ -136,7 +136,8 @@ def test_enumerated_certain_cells_pair_with_every_other(outcomes):
     goal, q = asked("Swaps"), np.array([0.05, 0.8, 0.05, 0.04, 0.06])
     grade, found = grades(goal), []
     for chance, sample in outcomes("distinct", q, 3):
-        assert sample.expected[1] == 1.0 and sample.fold[1] == 0
+        assert sample.expected[1] == 1.0
+        assert sample.fold[1] == 0
         found.append((chance, estimate_swaps(goal, [Round(sample, grade[sample.draws])])))
     check(goal, "Swaps", found)
 
@@ -206,7 +207,8 @@ def test_folds_at_random_are_uniform():
     assert ((count - 3900 / 8) ** 2 / (3900 / 8)).sum() < 32
     # Two draws at least must be left for the folds.
     fold, n_folds = folds.scatter(jax.random.key(3), np.array([1.0, 0.6, 0.4]), 2)
-    assert n_folds == 2 and (fold > 0).all()
+    assert n_folds == 2
+    assert (fold > 0).all()
 
 
 def test_draws_in_pairs():
@@ -214,7 +216,8 @@ def test_draws_in_pairs():
     made = design(expected_goal(goal, guessed(goal.target.pool, 3.0)), flat(goal.target.pool))
     key = jax.random.key(0)
     sample = draw(key, made, 3, in_pairs=True)
-    assert len(set(sample.draws.tolist())) == 3 and sample.scattered == 2
+    assert len(set(sample.draws.tolist())) == 3
+    assert sample.scattered == 2
     np.testing.assert_allclose(sample.expected.sum(), 3)
     assert draw(key, made, 5, in_pairs=True).expected.tolist() == [1.0] * 5
     independent = draw(key, made, 30, sampler="iid", in_pairs=True)

@@ -16,8 +16,8 @@ with no relevant draw has the value 0, which is too low if it has a relevant doc
 
 References
 ----------
-Aslam, Pavlu and Yilmaz 2006, *A statistical method for system evaluation using incomplete judgments*, for
-average precision as a ratio of sampled sums.
+Aslam, Pavlu and Yilmaz 2006, *A statistical method for system evaluation using incomplete
+judgments*, for average precision as a ratio of sampled sums.
 """
 
 from __future__ import annotations
