@@ -208,7 +208,8 @@ class infNDCG(_Pooled):
             np.bincount(which, x, minlength=len(first))
             for x in (np.ones(len(pooled)), lists.pair[pooled] >= 0, value)
         )
-        part = np.divide(size * found, seen, out=np.zeros_like(size), where=seen > 0)
+        # No document at all would make zeros of integers.
+        part = np.divide(size * found, seen, out=np.zeros(len(first)), where=seen > 0)
         return over(lists.total(lists.number[pooled[first]], part), norm)
 
     def __str__(self) -> str:
