@@ -285,7 +285,7 @@ def evaluated(pool, order, names, line):
     return evaluate(run, line(pool), names).values[:, 0, 0]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(pool=POOL, order=st.permutations("abcdefghijkl"), length=st.integers(1, 12))
 def test_each_estimate_by_its_definition(pool, order, length):
     """Loops over ranks and strata, as the docstrings have the equations."""
@@ -362,13 +362,13 @@ def _as_file(text):
     return read_prels(path)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     grades=st.dictionaries(st.sampled_from("abcdefghijkl"), st.integers(0, 2), min_size=1),
     order=st.permutations("abcdefghijkl"),
 )
 def test_with_complete_judgments_they_are_what_they_estimate(grades, order):
-    run = {"x": {"q": {d: -float(i) for i, d in enumerate(order)}}}
+    run = read_runs({"x": {"q": {d: -float(i) for i, d in enumerate(order)}}})
     exact = ["statAP", "statAP@5", "statP@5", "statR@5", "statRprec", "infNDCG", "infNDCG@5"]
     plain = ["AP", "AP@5", "P@5", "R@5", "Rprec", "nDCG", "nDCG@5"]
     for text in (
@@ -386,7 +386,7 @@ def test_with_complete_judgments_they_are_what_they_estimate(grades, order):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(pool=POOL, order=st.permutations("bcdefghijkl"))
 def test_with_one_stratum_xinfap_is_infap_but_for_its_smoothing(pool, order):
     """Under a judged document at rank 1 there is no list part of which nothing is known."""

@@ -214,10 +214,11 @@ def evaluate(
     wanted = _measures(measures)
     if not isinstance(runs, Runs | Pool):
         runs = read_runs(runs)
+    prels = None
     if not isinstance(qrels, Qrels | Prels):
         qrels = read_prels(qrels) if asks_sampling(wanted) else read_qrels(qrels)
-    prels = qrels if isinstance(qrels, Prels) else None
-    qrels = qrels.qrels if isinstance(qrels, Prels) else qrels
+    if isinstance(qrels, Prels):
+        prels, qrels = qrels, qrels.qrels
     if not len(qrels):
         raise EvenhandError(f"{qrels.source} holds no judgment")
     if queries is not None:

@@ -120,7 +120,7 @@ def export(at: Snapshot, said: Judgments, kind: str) -> Export:
     if silent:
         notes.append(
             f"{silent:,} of {all_strata:,} strata hold no drawn pair, and sample_eval guesses what "
-            "is in them: draw with --design uniform to have few strata, or export prels"
+            "is in them: draw with --design uniform --floor 0 for few strata, or export prels"
         )
     order = np.lexsort((stratum, pool.query))
     text = _lines(at, order, "{} 0 {} {} {}\n", _shown(stratum[order]), _shown(grade[order]))
