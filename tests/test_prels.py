@@ -262,15 +262,6 @@ def test_infap_is_trec_evals(run, qrels, share):
     np.testing.assert_allclose(found.values[0, 0], expected, rtol=0, atol=1e-12)
 
 
-@real
-def test_infap_of_trec_evals_own_fixture():
-    # infAP in out.test.a, printed by trec_eval -m all_trec; its mean is over the three topics.
-    folder = DATA / "trec_eval-fixtures"
-    printed = {line[0]: line[2] for line in lines_of(folder / "out.test.a")}
-    found = evaluate(folder / "results.test", folder / "qrels.test", "infAP")
-    assert f"{found.value[0, 0]:.4f}" == printed["infAP"]
-
-
 # Identities ---------------------------------------------------------------------------------------
 
 GRADE = st.integers(-1, 2)
