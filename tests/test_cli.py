@@ -242,7 +242,7 @@ def test_a_completion_script_is_produced(run, monkeypatch, shell):
 def test_commands_and_options_are_completed(run, monkeypatch):
     monkeypatch.setenv("_EVENHAND_COMPLETE", "bash_complete")
     for words, place, wanted in (
-        ("evenhand e", 1, {"estimate", "evaluate"}),
+        ("evenhand e", 1, {"estimate", "evaluate", "export"}),
         ("evenhand estimate s --com", 3, {"--combine"}),
         ("evenhand estimate s --format ", 4, {"table", "json", "csv", "latex"}),
     ):

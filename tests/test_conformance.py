@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from evenhand.errors import EvenhandError
 from evenhand.evaluation import evaluate
 from evenhand.measures import Measure, parse
-from evenhand.trec import Qrels, Runs, read_qrels, read_runs
+from evenhand.trec import Qrels, Runs, read_prels, read_qrels, read_runs
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 real = pytest.mark.skipif(not DATA.is_dir(), reason="the real data sets are not here")
@@ -214,19 +214,19 @@ def first_fields(path: Path, depth: int | None = None) -> dict[str, dict[str, di
         ("results.test", "qrels.test", "out.test", {}, 11),
         ("results.test", "qrels.test.with-comments", "out.test", {}, 11),
         ("results.comment.test.gz", "qrels.comment.test", "out.comment.test", {}, 11),
-        ("results.test", "qrels.test", "out.test.a", {}, 39),
-        ("results.test", "qrels.test", "out.test.aq", {}, 156),
-        ("results.trunc", "qrels.test", "out.test.aqc", {"complete": True}, 156),
-        ("results.trunc", "qrels.test", "out.test.aqcM", {"complete": True, "depth": 100}, 156),
-        ("results.test", "qrels.rel_level", "out.test.aql", {"level": 2}, 156),
+        ("results.test", "qrels.test", "out.test.a", {}, 40),
+        ("results.test", "qrels.test", "out.test.aq", {}, 160),
+        ("results.trunc", "qrels.test", "out.test.aqc", {"complete": True}, 160),
+        ("results.trunc", "qrels.test", "out.test.aqcM", {"complete": True, "depth": 100}, 160),
+        ("results.test", "qrels.rel_level", "out.test.aql", {"level": 2}, 160),
         ("results.test", "qrels.test", "out.test.meas_params", {}, 36),
     ],
 )
 def test_trec_eval_fixtures(run, qrels, output, options, n_values):
     """What trec_eval itself is tested with, to its four decimals.
 
-    Its P, recall, ndcg, ndcg_cut, map, map_cut and Rprec; the arguments behind each output are
-    told beside the files.
+    Its P, recall, ndcg, ndcg_cut, map, map_cut, Rprec and infAP; the arguments behind each output
+    are told beside the files.
     """
     folder = DATA / "trec_eval-fixtures"
     expected: dict[str, dict[str, str]] = defaultdict(dict)
@@ -244,8 +244,8 @@ def test_trec_eval_fixtures(run, qrels, output, options, n_values):
                 continue
     trunc = run == "results.trunc"
     table = read_runs(first_fields(folder / run, options.get("depth")) if trunc else folder / run)
-    judged = read_qrels(folder / qrels)
-    queries = judged.queries.to_pylist()
+    judged = read_prels(folder / qrels)
+    queries = judged.qrels.queries.to_pylist()
     if not options.get("complete"):
         queries = sorted(set(queries) & set(table.queries.to_pylist()))
     found = evaluate(table, judged, list(wanted.values()), queries=queries)

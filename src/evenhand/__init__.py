@@ -62,9 +62,16 @@ if TYPE_CHECKING:
     from evenhand.measures import R as R
     from evenhand.measures import Rprec as Rprec
     from evenhand.measures import Swaps as Swaps
+    from evenhand.measures import infAP as infAP
+    from evenhand.measures import infNDCG as infNDCG
     from evenhand.measures import nDCG as nDCG
     from evenhand.measures import parse as measure  # noqa: F401 - a public name of its own
+    from evenhand.measures import statAP as statAP
+    from evenhand.measures import statP as statP
+    from evenhand.measures import statR as statR
+    from evenhand.measures import statRprec as statRprec
     from evenhand.measures import wSwaps as wSwaps
+    from evenhand.measures import xinfAP as xinfAP
     from evenhand.pools import Pool as Pool
     from evenhand.pools import pool as pool
     from evenhand.prior import NumPyroPrior as NumPyroPrior
@@ -90,8 +97,10 @@ if TYPE_CHECKING:
     from evenhand.targets import pair as pair
     from evenhand.targets import rank as rank
     from evenhand.targets import target as target
+    from evenhand.trec import Prels as Prels
     from evenhand.trec import Qrels as Qrels
     from evenhand.trec import Runs as Runs
+    from evenhand.trec import read_prels as read_prels
     from evenhand.trec import read_qrels as read_qrels
     from evenhand.trec import read_queries as read_queries
     from evenhand.trec import read_runs as read_runs
@@ -139,8 +148,15 @@ _ROOMS = {
         "RBP",
         "Rprec",
         "Swaps",
+        "infAP",
+        "infNDCG",
         "nDCG",
+        "statAP",
+        "statP",
+        "statR",
+        "statRprec",
         "wSwaps",
+        "xinfAP",
     ),
     "pools": ("Pool", "pool"),
     "prior": ("NumPyroPrior", "Posterior", "Prior"),
@@ -162,7 +178,7 @@ _ROOMS = {
         "rank",
         "target",
     ),
-    "trec": ("Qrels", "Runs", "read_qrels", "read_queries", "read_runs"),
+    "trec": ("Prels", "Qrels", "Runs", "read_prels", "read_qrels", "read_queries", "read_runs"),
     "utilities": (
         "Moments",
         "Utility",

@@ -12,6 +12,9 @@ a query that a system does not answer; the notes say how many. Where many ranked
 unjudged, values are not comparable between systems: draw and judge (the rest of this library)
 instead of evaluating.
 
+Measures that estimate from judgments of a sample (infAP, xinfAP, infNDCG, statAP and its kin) ask
+how it was drawn: `read_prels` reads that beside the judgments.
+
 - `evaluate`: runs (or a pool that is there already) and judgments to values.
 - `Evaluation`: the values by measure, system and query; prints as table, JSON, CSV and LaTeX.
 
@@ -29,12 +32,21 @@ import numpy as np
 import pyarrow as pa
 
 from evenhand.errors import EvenhandError
-from evenhand.measures import Linear, Lists, Listwise, Measure, Ratio, parse
+from evenhand.measures import (
+    Inclusion,
+    Inferred,
+    Linear,
+    Lists,
+    Listwise,
+    Measure,
+    Ratio,
+    parse,
+)
 from evenhand.pools import Pool, codes_in
 from evenhand.tables import Result, Table, plain
-from evenhand.trec import Qrels, Runs, read_qrels, read_runs
+from evenhand.trec import Prels, Qrels, Runs, read_prels, read_qrels, read_runs
 
-__all__ = ["Evaluation", "evaluate"]
+__all__ = ["Evaluation", "asks_sampling", "evaluate"]
 
 #: How many names a note lists.
 MOST = 5
@@ -158,7 +170,7 @@ class Evaluation(Result):
 
 def evaluate(
     runs: Runs | Pool | Any,
-    qrels: Qrels | Any,
+    qrels: Qrels | Prels | Any,
     measures: str | Measure | Iterable[str | Measure],
     *,
     queries: Iterable[str] | None = None,
@@ -170,7 +182,8 @@ def evaluate(
     runs
         The systems: `Runs`, anything that `read_runs` takes, or a `Pool` that is there already.
     qrels
-        The judgments: `Qrels`, or anything that `read_qrels` takes.
+        The judgments: `Qrels`, `Prels`, or anything that `read_qrels` takes; where a measure asks
+        how they were sampled, `Prels` or anything that `read_prels` takes.
     measures
         One or several, as measures or as users write them (``"P@10"``, ``"nDCG@10"``, ``"AP"``).
     queries
@@ -188,8 +201,8 @@ def evaluate(
     FormatError
         If runs or qrels cannot be read.
     EvenhandError
-        If no measure or query is given, no run answers any of the queries, or the pool is shallower
-        than a measure looks.
+        If no measure or query is given, no run answers any of the queries, the pool is shallower
+        than a measure looks, or a measure asks what the judgments do not tell.
 
     Examples
     --------
@@ -201,8 +214,11 @@ def evaluate(
     wanted = _measures(measures)
     if not isinstance(runs, Runs | Pool):
         runs = read_runs(runs)
-    if not isinstance(qrels, Qrels):
-        qrels = read_qrels(qrels)
+    prels = None
+    if not isinstance(qrels, Qrels | Prels):
+        qrels = read_prels(qrels) if asks_sampling(wanted) else read_qrels(qrels)
+    if isinstance(qrels, Prels):
+        prels, qrels = qrels, qrels.qrels
     if not len(qrels):
         raise EvenhandError(f"{qrels.source} holds no judgment")
     if queries is not None:
@@ -216,7 +232,7 @@ def evaluate(
     depth = None if None in depths else max(d for d in depths if d is not None)
     if isinstance(runs, Pool):
         _check_depth(runs, wanted)
-    lists, ignored = _lists(runs, qrels, known, depth)
+    lists, ignored = _lists(runs, qrels, known, depth, prels)
     k, n = lists.n_systems, lists.n_queries
     answered = np.bincount(lists.number[lists.rank == 1], minlength=k * n).reshape(k, n) > 0
     if any(isinstance(measure, Listwise) for measure in wanted):
@@ -253,12 +269,18 @@ def evaluate(
         notes=(
             *runs.notes,
             *qrels.notes,
+            *(() if prels is None else prels.notes),
             *_query_notes(runs.systems, qrels, known, answered, ignored),
             *_norm_notes(wanted, lists, known),
             *_fault_notes(wanted, answered),
             *_unjudged_notes(wanted, runs.systems, counted, missing),
         ),
     )
+
+
+def asks_sampling(measures: str | Measure | Iterable[str | Measure]) -> bool:
+    """Whether a measure asks how judgments were sampled, so that `read_prels` must read them."""
+    return any(isinstance(measure, Inferred) for measure in _measures(measures))
 
 
 def _measures(measures: str | Measure | Iterable[str | Measure]) -> tuple[Linear | Listwise, ...]:
@@ -296,7 +318,7 @@ def _pairs(qrels: Qrels) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _lists(
-    runs: Runs | Pool, qrels: Qrels, known: pa.Array, depth: int | None
+    runs: Runs | Pool, qrels: Qrels, known: pa.Array, depth: int | None, prels: Prels | None
 ) -> tuple[Lists, int]:
     """What the systems return within the depth, and how many queries of theirs were ignored."""
     judgment, judged = _pairs(qrels)
@@ -322,19 +344,15 @@ def _lists(
             "no run answers any query of the judgments",
             hint="check that runs and qrels come from the same collection",
         )
-
-    # Ids of documents are compared once each, and only those within the depth.
-    used = np.zeros(len(runs.documents), bool)
-    used[document] = True
-    kept = np.flatnonzero(used)
-    documents = np.full(len(used), -1, np.int32)
-    documents[kept] = codes_in(runs.documents.take(pa.array(kept)), qrels.documents)
-    judged_document = documents[document]
-    judged_query = codes_in(runs.queries, qrels.queries)[query]
-    pair = np.full(len(system), -1, np.int32)
-    hit = np.flatnonzero((judged_document >= 0) & (judged_query >= 0))
-    wanted = judged_query[hit].astype(np.int64) * len(qrels.documents) + judged_document[hit]
-    pair[hit] = _find(judged, wanted, len(qrels.queries) * len(qrels.documents))
+    inclusion = None
+    if prels is not None:
+        place = _places(runs, query, document, prels, prels.keys)
+        own = _places(
+            qrels, judged // len(qrels.documents), judged % len(qrels.documents), prels, prels.keys
+        )
+        pooled = np.full(len(place), -1, np.int64)
+        pooled[place >= 0] = prels.stratum[place[place >= 0]]
+        inclusion = Inclusion(pooled, prels.probability[own], prels.stratified)
     lists = Lists(
         n_systems=len(runs.systems),
         n_queries=len(known),
@@ -342,12 +360,36 @@ def _lists(
         number=system.astype(np.int64) * len(known) + recode[query],
         rank=rank,
         score=score,
-        pair=pair,
+        pair=_places(runs, query, document, qrels, judged),
         judgment=judgment,
         grade=qrels.grade,
         query=codes_in(qrels.queries, known)[judged // len(qrels.documents)],
+        inclusion=inclusion,
     )
     return lists, ignored
+
+
+def _places(
+    source: Runs | Pool | Qrels,
+    query: np.ndarray,
+    document: np.ndarray,
+    table: Qrels | Prels,
+    keys: np.ndarray,
+) -> np.ndarray:
+    """Places of pairs, by their codes in a source, among those of a table; -1 where absent."""
+    # Ids of documents are compared once each, and only those that a pair has.
+    used = np.zeros(len(source.documents), bool)
+    used[document] = True
+    kept = np.flatnonzero(used)
+    documents = np.full(len(used), -1, np.int32)
+    documents[kept] = codes_in(source.documents.take(pa.array(kept)), table.documents)
+    its_document = documents[document]
+    its_query = codes_in(source.queries, table.queries)[query]
+    place = np.full(len(query), -1, np.int32)
+    hit = np.flatnonzero((its_document >= 0) & (its_query >= 0))
+    wanted = its_query[hit].astype(np.int64) * len(table.documents) + its_document[hit]
+    place[hit] = _find(keys, wanted, len(table.queries) * len(table.documents))
+    return place
 
 
 def _find(keys: np.ndarray, wanted: np.ndarray, n_keys: int) -> np.ndarray:

@@ -37,6 +37,7 @@ from evenhand import rounds as round_files
 from evenhand.answers import answer
 from evenhand.errors import EvenhandError, StudyError
 from evenhand.estimates import Estimate
+from evenhand.exports import Export, export
 from evenhand.features import read_signals
 from evenhand.intervals import DEFAULT
 from evenhand.ledger import Ledger
@@ -605,6 +606,24 @@ class Study:
             model=model,
             method=method,
         )
+
+    def export(self, kind: str = "qrels") -> Export:
+        """The judgments as a file of TREC's; see `evenhand.exports`.
+
+        Parameters
+        ----------
+        kind
+            ``qrels``, ``prels`` (with inclusion probabilities) or ``sampled`` (with strata).
+
+        Raises
+        ------
+        StudyError
+            If nothing is judged.
+        SupportError, MissingJudgments
+            For ``prels`` and ``sampled``: if the probabilities of the draws are unknown, or a drawn
+            pair is not judged yet.
+        """
+        return export(self._snapshot(), self.store.read(), kind)
 
     def notes(self) -> list[str]:
         """A sentence for each group of identical systems, and for queries left unanswered."""

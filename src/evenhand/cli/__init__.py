@@ -26,6 +26,7 @@ __all__ = ["main"]
         studies.judge,
         studies.estimate,
         studies.plan,
+        studies.export,
         research.demo,
         research.evaluate,
         research.simulate,

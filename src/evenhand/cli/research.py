@@ -54,7 +54,8 @@ def demo(out: str, budget: int, seed: int, form: str) -> None:
     "measures",
     required=True,
     multiple=True,
-    help="Like P@10, DCG@100, nDCG@10, AP, R@100, Rprec, MAE, Swaps, Judged@10; repeatable.",
+    help="Like P@10, DCG@100, nDCG@10, AP, R@100, Rprec, MAE, Swaps, Judged@10; of TREC's samples "
+    "infAP, xinfAP, infNDCG, statAP, statP@10; repeatable.",
 )
 @click.option("-q", "per_query", is_flag=True, help="Print every query's value too.")
 @QUERIES
@@ -72,12 +73,16 @@ def evaluate(
     form: str,
 ) -> None:
     """Evaluate runs with complete judgments, as trec_eval does."""
+    from evenhand.evaluation import asks_sampling
     from evenhand.evaluation import evaluate as run
-    from evenhand.trec import read_qrels, read_queries, read_runs
+    from evenhand.trec import read_prels, read_qrels, read_queries, read_runs
 
+    sampled = asks_sampling(measures)
+    if sampled and negative != "unjudged":
+        raise click.UsageError("a measure of a sample takes negative grades for pairs not drawn")
     result = run(
         read_runs(*runs, order=order),
-        read_qrels(*qrels, negative=negative),
+        read_prels(*qrels) if sampled else read_qrels(*qrels, negative=negative),
         measures,
         queries=None if queries is None else read_queries(queries),
     )

@@ -26,7 +26,7 @@ from evenhand.cli.options import (
     signals_option,
 )
 
-__all__ = ["add", "draw", "estimate", "judge", "new", "plan"]
+__all__ = ["add", "draw", "estimate", "export", "judge", "new", "plan"]
 
 
 @click.command()
@@ -244,3 +244,30 @@ def plan(study: str, plot: str | None, form: str, **options: Any) -> None:
         from evenhand.pictures import plot_plan, save
 
         save(plot_plan(answer), plot)
+
+
+@click.command()
+@STUDY
+@click.option(
+    "--as",
+    "kind",
+    type=click.Choice(["qrels", "prels", "sampled"]),
+    default="qrels",
+    show_default=True,
+    help="qrels; prels, with inclusion probabilities for statAP; or sampled, with strata for "
+    "sample_eval.",
+)
+@click.option(
+    "--out", type=click.Path(dir_okay=False), help="File to write.  [default: standard output]"
+)
+def export(study: str, kind: str, out: str | None) -> None:
+    """Write the judgments as a file that TREC's programs read."""
+    from evenhand.study import Study
+
+    made = Study.open(study).export(kind)
+    if out is None:
+        click.echo(made.text, nl=False)
+    else:
+        made.write(out)
+        click.echo(f"{out}: {made.text.count(chr(10)):,} lines")
+    show_notes(made.notes)

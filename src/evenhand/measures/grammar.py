@@ -9,16 +9,21 @@ from typing import Any
 from evenhand.errors import EvenhandError
 from evenhand.measures.deviations import MAE, MSE
 from evenhand.measures.documents import DCG, RBP, Gain, P
+from evenhand.measures.inferred import infAP, infNDCG, xinfAP
 from evenhand.measures.judged import Judged, JudgedP
 from evenhand.measures.pairs import Swaps, wSwaps
 from evenhand.measures.protocols import Linear, Listwise, Measure
 from evenhand.measures.ratios import AP, R, Rprec, nDCG
+from evenhand.measures.weighted import statAP, statP, statR, statRprec
 
 __all__ = ["linear", "parse", "sampled"]
 
 _KINDS: dict[str, type] = {
     kind.__name__: kind
-    for kind in (P, DCG, Gain, RBP, nDCG, AP, R, Rprec, MAE, MSE, Swaps, wSwaps, Judged)
+    for kind in (
+        *(P, DCG, Gain, RBP, nDCG, AP, R, Rprec, MAE, MSE, Swaps, wSwaps, Judged),
+        *(infAP, xinfAP, infNDCG, statAP, statP, statR, statRprec),
+    )
 }
 # What other tools call them, in lower case; a name of our own spelling is looked up first.
 _ALIASES = {name.lower(): name for name in _KINDS if name != "R"} | {

@@ -9,7 +9,7 @@ import numpy as np
 
 from evenhand.measures.options import check_cutoff, text
 
-__all__ = ["Lists", "Said", "WithinCutoff", "before"]
+__all__ = ["Inclusion", "Lists", "Said", "WithinCutoff", "before"]
 
 
 class Said(NamedTuple):
@@ -22,6 +22,25 @@ class Said(NamedTuple):
     document: np.ndarray  # place among the ranked documents
     grade: np.ndarray
     share: np.ndarray  # 1 / the document's entries
+
+
+class Inclusion(NamedTuple):
+    """How the judged pairs were sampled from the pool.
+
+    Attributes
+    ----------
+    pooled
+        By ranked document: the stratum in which it was pooled, -1 where it was not, or where that
+        is not told; shape (documents,).
+    probability
+        By judged pair: that with which it was drawn, NaN where unknown; shape (pairs,).
+    stratified
+        Whether `pooled` is told.
+    """
+
+    pooled: np.ndarray
+    probability: np.ndarray
+    stratified: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +59,8 @@ class Lists:
         By judgment: its pair, ascending, and grade; shape (judgments,).
     query
         By judged pair: its query, -1 where that is not evaluated; shape (pairs,).
+    inclusion
+        How the judged pairs were sampled; None where the judgments do not tell.
     """
 
     n_systems: int
@@ -52,11 +73,16 @@ class Lists:
     judgment: np.ndarray
     grade: np.ndarray
     query: np.ndarray
+    inclusion: Inclusion | None = None
 
     def take(self, rows: np.ndarray) -> Lists:
         """Some of the ranked documents, in the order given."""
         columns = ("system", "number", "rank", "score", "pair")
-        return replace(self, **{name: getattr(self, name)[rows] for name in columns})
+        inclusion = self.inclusion
+        if inclusion is not None:
+            inclusion = inclusion._replace(pooled=inclusion.pooled[rows])
+        taken = {name: getattr(self, name)[rows] for name in columns}
+        return replace(self, **taken, inclusion=inclusion)
 
     def ordered(self) -> Lists:
         """List by list, each by rank."""

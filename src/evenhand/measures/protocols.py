@@ -5,6 +5,7 @@
   estimate it without bias.
 - `Listwise`: anything else; it tells its own values of whole lists.
 - `Ratio`: a listwise measure that is divided by what all judgments of a query make.
+- `Inferred`: a listwise measure that estimates another from judgments of a sample.
 - `Deviation`: a listwise measure that sums errors of the system's own scores.
 - `Pairwise`: a listwise measure that sums over pairs of documents.
 """
@@ -17,7 +18,7 @@ import numpy as np
 
 from evenhand.measures.lists import Lists
 
-__all__ = ["Deviation", "Linear", "Listwise", "Measure", "Pairwise", "Ratio"]
+__all__ = ["Deviation", "Inferred", "Linear", "Listwise", "Measure", "Pairwise", "Ratio"]
 
 
 @runtime_checkable
@@ -89,6 +90,19 @@ class Ratio(Listwise, Protocol):
     def norm(self, lists: Lists) -> np.ndarray:
         """What is divided by; 0 where a query has nothing to find. Shape (queries,)."""
         ...
+
+
+@runtime_checkable
+class Inferred(Listwise, Protocol):
+    """An estimate of another measure, from judgments of a sample and how it was drawn.
+
+    Attributes
+    ----------
+    asks_pool
+        Whether it must know what was pooled and not drawn.
+    """
+
+    asks_pool: ClassVar[bool]
 
 
 @runtime_checkable

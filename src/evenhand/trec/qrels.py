@@ -19,19 +19,23 @@ from evenhand.trec.sources import Source, expand
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Qrels", "read_part", "read_qrels"]
+__all__ = ["PRELS", "SAMPLED", "Qrels", "merged", "read_part", "read_qrels"]
 
 _HINTS = {
     3: "qrels have four fields (qid iter docid grade), or three under a header: qid docid grade",
     6: "this looks like a run (qid Q0 docid rank score tag): give it as a run",
 }
 QRELS = text.Layout(("qid", "iter", "docid", "grade"), ("qid", "docid"), ("grade",), _HINTS)
-# The inclusion probabilities of these two are not read yet; their grades are.
+# How these two were sampled is `evenhand.trec.prels`'s to read. A probability is a text here, since
+# it may be NA.
 PRELS = text.Layout(
-    ("qid", "docid", "grade", "method", "prob"), ("qid", "docid"), ("grade", "prob"), _HINTS
+    ("qid", "docid", "grade", "method", "prob"),
+    ("qid", "docid", "method", "prob"),
+    ("grade",),
+    _HINTS,
 )
 SAMPLED = text.Layout(
-    ("qid", "0", "docid", "stratum", "grade"), ("qid", "docid"), ("grade",), _HINTS
+    ("qid", "0", "docid", "stratum", "grade"), ("qid", "docid", "stratum"), ("grade",), _HINTS
 )
 
 
@@ -181,7 +185,11 @@ def read_qrels(*sources: Any, negative: str = "unjudged") -> Qrels:
     if negative not in ("unjudged", "zero", "keep"):
         expected = '"unjudged", "zero" or "keep"'
         raise EvenhandError(f"expected negative to be {expected}, got {negative!r}")
-    parts = [read_part(source) for source in expand(sources, "qrels")]
+    return merged([read_part(source) for source in expand(sources, "qrels")], negative)
+
+
+def merged(parts: list[Part], negative: str) -> Qrels:
+    """Make one table of all sources' judgments; see `read_qrels`."""
     notes: list[str] = []
     names, codes = _names(parts)
     query_ids, query_codes = intern([part.texts("query") for part in parts])
