@@ -9,13 +9,30 @@ level of utility. Variances, covariances and designs are those of the linear mea
 are the gradient there (`evenhand.gradients`), with the covariance of what this leaves out added:
 linearisation, or the delta method.
 
+**Steadied.** A ratio divides by the number N of relevant documents of a query, and 1 / N^ bends the
+more, the less the draws tell of N. A model that predicts u by m often knows N better. Then the
+measure is linearised between both,
+
+    V^ = V(v) + sum_c w_c(v) (u^_c - v_c),        v = (1 - lambda) m + lambda u^,            (2)
+    lambda_x = (rho M_x)^2 / ((rho M_x)^2 + s_x^2),
+
+with M_x the number predicted, trusted to within a share rho of itself, and s_x the deviation of the
+number estimated. Where draws tell N well, lambda is 1 and V^ is V(u^); where they tell little, V^
+does not divide by what they say. Of the errors e = u^ - u the even part is that of V times
+
+    2 lambda - lambda^2;                                                                     (3)
+
+what (2) leaves of m - u is of the order (1 - lambda)^2, which vanishes faster than 1/n.
+
 **Expected.** A round is designed for the linear measure whose weights are the gradient at the
 utilities that are expected, where the measure would move most. Its floor is of every pair of the
 pool, the same for each query.
 
 References
 ----------
-Woodruff 1971, *A simple method for approximating the variance of a complicated estimate*.
+Woodruff 1971, *A simple method for approximating the variance of a complicated estimate*; for (2)
+see one-step estimators (van der Vaart 1998, *Asymptotic Statistics*, section 5.7), whose starting
+point here is drawn towards a model's.
 """
 
 from __future__ import annotations
@@ -44,6 +61,8 @@ __all__ = ["Near", "expected_goal", "guessed", "levels_said"]
 SCALES = (1.0, 0.5, 0.25, 0.125)
 #: What is guessed of the chance of relevance on top of every ranking.
 CHANCE = 0.5
+#: rho of equation (2).
+TRUST = 0.25
 
 
 def levels_said(goal: Goal, rounds: Sequence[Round]) -> np.ndarray:
@@ -72,28 +91,56 @@ class Near:
         The contrasts wanted.
     rounds
         Fully judged rounds.
+    reached
+        Equation (1): of each cell which level it reaches; shape (cells, levels).
     levels
-        Equation (1).
+        Where the measure is linearised: there, or at v of equation (2).
     errors
-        What is uncertain about it, each round a group of its own.
+        What is uncertain about (1), each round a group of its own, times the root of (3).
     gradient
-        The measure there.
+        The measure at `levels`.
+    value
+        V(R^), or equation (2); shape (systems,).
     """
 
     goal: Goal
     rounds: Sequence[Round]
+    reached: np.ndarray
     levels: Levels
     errors: Errors
     gradient: Gradient
+    value: np.ndarray
 
     @classmethod
-    def of(cls, goal: Goal, rounds: Sequence[Round], found: Combination) -> Near:
-        """Linearise where the rounds, combined like this, put the utilities."""
+    def of(
+        cls, goal: Goal, rounds: Sequence[Round], found: Combination, *, steady: bool = False
+    ) -> Near:
+        """Linearise where the rounds, combined like this, put the utilities.
+
+        Parameters
+        ----------
+        goal, rounds, found
+            What is asked, and how the rounds enter an estimate.
+        steady
+            By equation (2), where there is one level of utility and every stage has a prediction.
+        """
         pool, gain = goal.target.pool, levels_said(goal, rounds)
-        reached = _estimated(found, gain, len(pool))
+        reached, predicted = _estimated(found, gain, len(pool))
         levels = Levels(gain, reached, _seen(pool, said(rounds, len(pool)), gain))
+        errors = _errors(found, gain, len(pool))
+        if steady and len(gain) == 1 and all(mean is not None for mean in found.means):
+            share = _share(pool, levels, predicted, errors)
+            between = predicted + share[pool.query, None] * (reached - predicted)
+            levels = levels._replace(reached=between)
+            at = share[pool.query[errors.draws]]
+            errors = errors._replace(term=errors.term * np.sqrt(2 * at - at**2)[:, None])
         near = gradient(pool, goal.target.measure, levels)
-        return cls(goal, rounds, levels, _errors(found, gain, len(pool)), near)
+        value = near.value
+        if levels.reached is not reached:
+            # Of the one level's step the weights are a multiple.
+            weights = near.weights(np.arange(len(pool)), np.full(len(pool), gain[0]))
+            value = value + (reached - levels.reached)[:, 0] @ weights
+        return cls(goal, rounds, reached, levels, errors, near, value)
 
     def estimate(
         self, value: np.ndarray, beyond: np.ndarray, notes: Sequence[str] = (), **options: Any
@@ -175,18 +222,30 @@ def _steps(utility: np.ndarray, gain: np.ndarray) -> np.ndarray:
     return (utility[:, None] >= gain).astype(np.float64)
 
 
-def _estimated(found: Combination, gain: np.ndarray, n_cells: int) -> np.ndarray:
-    """Equation (1) for the share of each cell that reaches each level: shape (cells, levels)."""
-    reached = np.zeros((n_cells, len(gain)))
+def _estimated(found: Combination, gain: np.ndarray, n_cells: int) -> tuple[np.ndarray, np.ndarray]:
+    """Equation (1) for which level each cell reaches, and what was predicted of it.
+
+    Both have shape (cells, levels).
+    """
+    reached, predicted = np.zeros((2, n_cells, len(gain)))
     for weight, stage, mean in zip(found.by_cell, found.together, found.means, strict=True):
         expected = expected_counts(stage, n_cells)
-        predicted = np.zeros_like(reached) if mean is None else _steps(mean, gain)
-        reached += weight[:, None] * predicted
+        steps = np.zeros_like(reached) if mean is None else _steps(mean, gain)
+        predicted += weight[:, None] * steps
         for one in stage:
             draws = one.sample.draws
-            residual = _steps(one.utility, gain) - predicted[draws]
+            residual = _steps(one.utility, gain) - steps[draws]
             np.add.at(reached, draws, residual * (weight[draws] / expected[draws])[:, None])
-    return reached
+    return reached + predicted, predicted
+
+
+def _share(pool: Pool, levels: Levels, predicted: np.ndarray, errors: Errors) -> np.ndarray:
+    """The share lambda of each query, equation (2): shape (queries,)."""
+    count = levels._replace(reached=predicted).counts(pool)[:, 0]
+    spread = (errors.spread * errors.term[:, 0]) ** 2
+    variance = np.bincount(pool.query[errors.draws], spread, minlength=len(count))
+    trusted = (TRUST * count) ** 2
+    return np.where(variance > 0, trusted / np.where(variance > 0, trusted + variance, 1.0), 1.0)
 
 
 def _errors(found: Combination, gain: np.ndarray, n_cells: int) -> Errors:

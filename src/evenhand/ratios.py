@@ -7,6 +7,8 @@ show it,
 
     V^_j = V_j(u^) - B^_j,        B^ of `evenhand.gradients`, equation (4)                   (1)
 
+or, where every round has a control variate, the steadied form of V that its predictions allow.
+
 It is **not exactly unbiased**: what (1) leaves is of the order 1 / n, and the notes of every
 estimate say how large the part was that was taken off. Variance and covariances are those of the
 linear measure with the gradient at u^ for weights, and those of (4) added.
@@ -99,7 +101,7 @@ def estimate_ratio(
         If some system is not covered, or a control variate is given where there are several levels.
     """
     found = combined(goal, rounds, planned=planned, combine=combine, controls=controls)
-    near = Near.of(goal, rounds, found)
+    near = Near.of(goal, rounds, found, steady=True)
     pool, gain = goal.target.pool, near.levels.gain
     if len(gain) > 1 and any(control is not None for control in controls or ()):
         raise SupportError(
@@ -113,14 +115,14 @@ def estimate_ratio(
         f"draws show, {np.abs(bias).max():.2g} at most, is taken off"
     )
     notes, n_queries = [note] if correct else [], len(pool.queries)
-    silent = int(np.sum(np.bincount(pool.query, near.levels.reached[:, 0], n_queries) <= 1e-9))
+    silent = int(np.sum(np.bincount(pool.query, near.reached[:, 0], n_queries) <= 1e-9))
     if silent:
         notes.append(
             f"{silent} of {n_queries:,} queries have no relevant draw and count 0: too low where "
             "they have a relevant document"
         )
     return near.estimate(
-        near.gradient.value - bias,
+        near.value - bias,
         beyond,
         notes,
         level=level,

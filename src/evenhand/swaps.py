@@ -147,7 +147,7 @@ def estimate_swaps(
     near = Near.of(goal, rounds, found)
     pool, measure = goal.target.pool, goal.target.measure
     _, beyond = near.beyond()
-    value, start = near.gradient.value.copy(), 0
+    value, start = near.value.copy(), 0
     for number, one in enumerate((r for stage in found.together for r in stage), 1):
         groups, factor = _unpaired(one.sample, one.name or f"round {number}")
         moves = np.zeros((len(groups), len(near.errors.draws)))
