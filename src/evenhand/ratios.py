@@ -37,13 +37,11 @@ from evenhand.precision import in_float64
 from evenhand.stages import Control, Round
 from evenhand.targets import Goal
 
-__all__ = ["LEAST", "check_draws", "estimate_ratio", "worth_a_control"]
+__all__ = ["LEAST", "check_draws", "estimate_ratio", "takes_a_control"]
 
-#: Draws that a query must have on average, so that what it is divided by can be told; `AP` needs
-#: `CONTROLLED`, since it asks of pairs of documents.
+#: Draws that a query must have on average, so that what it is divided by can be told; `AP`, which
+#: asks of pairs of documents, needs twice as many.
 LEAST = 10
-#: From so many draws a query on, predictions make the estimates better.
-CONTROLLED = 40
 
 
 def check_draws(goal: Goal, n_draws: int) -> None:
@@ -52,10 +50,10 @@ def check_draws(goal: Goal, n_draws: int) -> None:
     Raises
     ------
     EvenhandError
-        If there are fewer than `LEAST` draws a query, or `CONTROLLED` for `AP`.
+        If there are fewer than `LEAST` draws a query, or twice that for `AP`.
     """
     n_queries, measure = len(goal.target.pool.queries), goal.target.measure
-    least = n_queries * (CONTROLLED if isinstance(measure, AP) else LEAST)
+    least = n_queries * LEAST * (2 if isinstance(measure, AP) else 1)
     if n_draws < least:
         raise EvenhandError(
             f"{measure} divides by what each query holds, which {n_draws:,} draws for "
@@ -133,13 +131,6 @@ def estimate_ratio(
     )
 
 
-def worth_a_control(goal: Goal, rounds: Sequence[Round]) -> bool:
-    """Whether predictions are worth it: of one level of utility, and with enough draws a query.
-
-    Predictions put a residual, of either sign, on every draw. What a query is divided by then
-    varies about its value more than it does without, and 1 / N bends: on TREC-8 it pays from about
-    `CONTROLLED` draws a query on.
-    """
-    n_draws = sum(len(one.sample) for one in rounds)
-    enough = n_draws >= CONTROLLED * len(goal.target.pool.queries)
-    return enough and len(levels_said(goal, rounds)) == 1
+def takes_a_control(goal: Goal, rounds: Sequence[Round]) -> bool:
+    """Whether predictions can be used: of one level of utility."""
+    return len(levels_said(goal, rounds)) == 1

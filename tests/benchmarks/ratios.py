@@ -8,7 +8,7 @@ that all judgments of the pool give. Errors are of all differences of two system
 - infAP: uniform draws without replacement, and trec_eval's ``infAP`` (through pytrec_eval).
 - uniform: the same draws, the ratio of Horvitz-Thompson sums.
 - statAP: draws with the prior of statAP, the same share for each query, the same ratio.
-- evenhand: `evenhand.ratios`, one round; two where the second learns from the first.
+- evenhand: `evenhand.ratios`, one round, and two of which the second learns from the first.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -23,16 +24,17 @@ import numpy as np
 from scipy import stats
 
 from evenhand import targets
-from evenhand.controls import cross_fit
+from evenhand.controls import control_variates, labels
 from evenhand.designs import Design, design
 from evenhand.features import features
 from evenhand.gradients import Levels, gradient
 from evenhand.linearisation import expected_goal, guessed
 from evenhand.pools import Pool, pool
 from evenhand.prior import NumPyroPrior
-from evenhand.ratios import estimate_ratio, worth_a_control
+from evenhand.ratios import estimate_ratio
 from evenhand.sampling import draw
 from evenhand.stages import Round
+from evenhand.steering import known_utilities, steered
 from evenhand.trec import read_qrels, read_runs
 from evenhand.utilities import judged_utility, rank_utility
 
@@ -94,13 +96,21 @@ def methods(goal: targets.Goal, utility: np.ndarray) -> dict[str, Callable]:
 
         return one
 
-    def ours(key, n):
-        sample = draw(key, design(linear, rank_utility(cells)), n)
-        rounds = [Round(sample, utility[sample.draws])]
-        controls = (
-            [cross_fit(prior, linear, rounds, [0])] if worth_a_control(goal, rounds) else None
-        )
-        return estimate_ratio(goal, rounds, controls=controls)
+    def ours(key, n, sizes):
+        rounds: list[Round] = []
+        made, known = design(linear, rank_utility(cells)), None
+        for number, size in enumerate(sizes(n)):
+            if rounds:
+                known = known_utilities(rounds, len(cells))
+                posterior = prior.fit([labels(rounds)])[0]
+                mean = posterior.predict(np.arange(len(cells))).mean
+                expected = expected_goal(goal, np.where(np.isfinite(known), known, mean))
+                made, _ = steered(expected, posterior, known=np.isfinite(known))
+            sample = draw(jax.random.fold_in(key, number), made, size)
+            past = tuple(one.name for one in rounds)
+            rounds.append(Round(sample, utility[sample.draws], past, str(number), known=known))
+        controls = control_variates(prior, linear, rounds)
+        return estimate_ratio(goal, rounds, controls=controls, planned=sizes(n))
 
     def infer(key, n):
         return inferred(cells, lists, utility, draw(key, uniform, n).draws)
@@ -108,7 +118,11 @@ def methods(goal: targets.Goal, utility: np.ndarray) -> dict[str, Callable]:
     found = {"uniform": plain(uniform), "statAP": plain(replace(uniform, q=stat_ap(cells)))}
     if pytrec_eval is not None and str(goal.target.measure).startswith("AP"):
         found["infAP"] = infer
-    return {**found, "evenhand": ours}
+    return {
+        **found,
+        "one round": partial(ours, sizes=lambda n: [n]),
+        "two rounds": partial(ours, sizes=lambda n: [n // 2, n - n // 2]),
+    }
 
 
 def main() -> None:
