@@ -229,3 +229,59 @@ def test_measures_say_what_they_are():
     assert measures.AP(cutoff=10).weight(np.array([2, 11])).tolist() == [0.5, 0.0]
     assert measures.nDCG(cutoff=10).top_utility is None
     assert measures.R(cutoff=5, rel=2).utility(np.array([1, 2])).tolist() == [0.0, 1.0]
+
+
+def one_query(name: str):
+    """A query of nine documents, all in one list, of which four are relevant."""
+    cells = pool(read_runs({"a": {"q": {f"d{d}": float(-d) for d in range(9)}}}), depth=9)
+    goal = asked(name, cells, "absolute")
+    utility, value = truth(goal, np.array([1, 0, 1, 1, 0, 1, 0, 0, 1]))
+    return goal, utility, value
+
+
+def each_sample(utility: np.ndarray, n: int):
+    """A round of each sample of so many of nine documents, all alike likely."""
+    for draws in itertools.combinations(range(9), n):
+        yield Round(Sample("distinct", np.array(draws), np.full(9, n / 9)), utility[list(draws)])
+
+
+@pytest.mark.parametrize("name", ["AP@9", "nDCG@7", "R@2"])
+def test_a_right_prediction_leaves_no_error(name):
+    goal, utility, value = one_query(name)
+    for one in itertools.islice(each_sample(utility, 3), 10):
+        found = estimate_ratio(goal, [one], controls=[Control(utility)])
+        np.testing.assert_allclose(found.value, value, rtol=0, atol=1e-12)
+        assert found.std_error[0] < 1e-12
+
+
+@pytest.mark.parametrize("name", ["AP@9", "nDCG@7", "R@2"])
+def test_a_wrong_prediction_is_outvoted(name):
+    """Predicted the wrong way round: what it puts off falls faster than one over the draws.
+
+    From three draws of nine to eight the factor of 1 / n, of what is not drawn, is (1/3 - 1/9) /
+    (1/8 - 1/9), 16.
+    """
+    goal, utility, value = one_query(name)
+    wrong = Control(0.7 - 0.6 * utility)
+    off = {}
+    for n in (3, 8):
+        estimates = [
+            estimate_ratio(goal, [one], controls=[wrong]).value[0]
+            for one in each_sample(utility, n)
+        ]
+        off[n] = abs(np.mean(estimates) - value[0])
+    assert off[3] > 0.02
+    assert off[8] < off[3] / 16
+
+
+def test_predictions_steady_what_is_divided_by():
+    """Three draws of nine: the number of relevant documents that they say is 0 to 9."""
+    goal, utility, value = one_query("R@2")
+    control = Control(np.full(9, 0.5))
+    plain, steadied = (
+        [estimate_ratio(goal, [one], controls=c).value[0] for one in each_sample(utility, 3)]
+        for c in (None, [control])
+    )
+    assert np.mean((np.array(steadied) - value) ** 2) < 0.5 * np.mean(
+        (np.array(plain) - value) ** 2
+    )

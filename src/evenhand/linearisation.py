@@ -18,11 +18,12 @@ measure is linearised between both,
 
 with M_x the number predicted, trusted to within a share rho of itself, and s_x the deviation of the
 number estimated. Where draws tell N well, lambda is 1 and V^ is V(u^); where they tell little, V^
-does not divide by what they say. Of the errors e = u^ - u the even part is that of V times
+does not divide by what they say. Its own gradient is, with w' the derivative of w,
 
-    2 lambda - lambda^2;                                                                     (3)
+    dV^ / du^_c = w_c(v) + lambda sum_b w'_cb(v) (u^_b - v_b),                               (3)
 
-what (2) leaves of m - u is of the order (1 - lambda)^2, which vanishes faster than 1/n.
+and of the errors e = u^ - u its even part is that of V times 2 lambda - lambda^2. What (2) leaves
+of m - u is of the order (1 - lambda)^2, which vanishes faster than 1/n.
 
 **Expected.** A round is designed for the linear measure whose weights are the gradient at the
 utilities that are expected, where the measure would move most. Its floor is of every pair of the
@@ -63,6 +64,8 @@ SCALES = (1.0, 0.5, 0.25, 0.125)
 CHANCE = 0.5
 #: rho of equation (2).
 TRUST = 0.25
+#: Of the central difference in (3).
+STEP = 1e-4
 
 
 def levels_said(goal: Goal, rounds: Sequence[Round]) -> np.ndarray:
@@ -96,9 +99,10 @@ class Near:
     levels
         Where the measure is linearised: there, or at v of equation (2).
     errors
-        What is uncertain about (1), each round a group of its own, times the root of (3).
+        What is uncertain about (1), each round a group of its own; times the root of what their
+        even part counts.
     gradient
-        The measure at `levels`.
+        The measure at `levels`, with the slope (3).
     value
         V(R^), or equation (2); shape (systems,).
     """
@@ -134,12 +138,22 @@ class Near:
             levels = levels._replace(reached=between)
             at = share[pool.query[errors.draws]]
             errors = errors._replace(term=errors.term * np.sqrt(2 * at - at**2)[:, None])
-        near = gradient(pool, goal.target.measure, levels)
-        value = near.value
-        if levels.reached is not reached:
-            # Of the one level's step the weights are a multiple.
+            near = gradient(pool, goal.target.measure, levels)
+            left = reached - between
             weights = near.weights(np.arange(len(pool)), np.full(len(pool), gain[0]))
-            value = value + (reached - levels.reached)[:, 0] @ weights
+            value = near.value + left[:, 0] @ weights
+            ahead, behind = (
+                gradient(pool, goal.target.measure, levels._replace(reached=between + step * left))
+                for step in (STEP, -STEP)
+            )
+            own = share[pool.query[pool.cell], None] * (ahead.own - behind.own)
+            count = share[:, None] * (ahead.count - behind.count)
+            near = replace(
+                near, own=near.own + own / (2 * STEP), count=near.count + count / (2 * STEP)
+            )
+        else:
+            near = gradient(pool, goal.target.measure, levels)
+            value = near.value
         return cls(goal, rounds, reached, levels, errors, near, value)
 
     def estimate(
