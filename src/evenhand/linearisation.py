@@ -66,6 +66,8 @@ CHANCE = 0.5
 TRUST = 0.25
 #: Of the central difference in (3).
 STEP = 1e-4
+#: Of the errors, where second derivatives are wanted alone.
+SMALL = 1e-3
 
 
 def levels_said(goal: Goal, rounds: Sequence[Round]) -> np.ndarray:
@@ -105,6 +107,10 @@ class Near:
         The measure at `levels`, with the slope (3).
     value
         V(R^), or equation (2); shape (systems,).
+    size
+        By what errors are multiplied before the even part is taken, which then counts by the
+        inverse square: below 1 the second derivatives alone, as befits (2), since a number of
+        relevant documents that is moved by whole errors may come to nothing.
     """
 
     goal: Goal
@@ -114,6 +120,7 @@ class Near:
     errors: Errors
     gradient: Gradient
     value: np.ndarray
+    size: float = 1.0
 
     @classmethod
     def of(
@@ -131,13 +138,14 @@ class Near:
         pool, gain = goal.target.pool, levels_said(goal, rounds)
         reached, predicted = _estimated(found, gain, len(pool))
         levels = Levels(gain, reached, _seen(pool, said(rounds, len(pool)), gain))
-        errors = _errors(found, gain, len(pool))
+        errors, size = _errors(found, gain, len(pool)), 1.0
         if steady and len(gain) == 1 and all(mean is not None for mean in found.means):
             share = _share(pool, levels, predicted, errors)
             between = predicted + share[pool.query, None] * (reached - predicted)
             levels = levels._replace(reached=between)
             at = share[pool.query[errors.draws]]
             errors = errors._replace(term=errors.term * np.sqrt(2 * at - at**2)[:, None])
+            size = SMALL
             near = gradient(pool, goal.target.measure, levels)
             left = reached - between
             weights = near.weights(np.arange(len(pool)), np.full(len(pool), gain[0]))
@@ -154,7 +162,7 @@ class Near:
         else:
             near = gradient(pool, goal.target.measure, levels)
             value = near.value
-        return cls(goal, rounds, reached, levels, errors, near, value)
+        return cls(goal, rounds, reached, levels, errors, near, value, size)
 
     def estimate(
         self, value: np.ndarray, beyond: np.ndarray, notes: Sequence[str] = (), **options: Any
@@ -221,9 +229,9 @@ class Near:
 
     def beyond(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and covariance of what linearisation leaves out (`second_order`)."""
-        return second_order(
-            self.goal.target.pool, self.goal.target.measure, self.levels, self.errors
-        )
+        goal, errors = self.goal, self.errors._replace(term=self.errors.term * self.size)
+        mean, covariance = second_order(goal.target.pool, goal.target.measure, self.levels, errors)
+        return mean / self.size**2, covariance / self.size**4
 
     def _weights(self, utility: np.ndarray) -> np.ndarray:
         return self.gradient.weights(np.arange(len(self.goal.target.pool)), utility)
