@@ -22,7 +22,7 @@ from evenhand.errors import FormatError
 from evenhand.trec import frames
 from evenhand.trec.ids import intern
 from evenhand.trec.sources import Source, expand
-from evenhand.trec.text import Faults, Place, load, quote
+from evenhand.trec.text import Faults, Place, load, quote, skipped
 
 __all__ = ["COLUMNS", "EQUAL", "Preferences", "read_preferences"]
 
@@ -163,21 +163,27 @@ def _table(source: Source) -> tuple[Columns, Place]:
         if data.startswith(b"PAR1"):
             table = frames.from_parquet(data, name)
         else:
-            head = next((row for row in data.splitlines() if row and row[:1] != b"#"), b"")
-            delimiter = next((d for d in ("\t", ",") if d.encode() in head), " ")
+            # Told apart before a table is made, which a file without a header cannot be.
+            lines_said = (line for line in data.splitlines() if not skipped(line))
+            head = next(lines_said, b"").decode("utf-8-sig", "replace")
+            delimiter = next((d for d in ("\t", ",") if d in head), " ")
+            _check_columns([cell.strip('" ') for cell in head.split(delimiter)], name)
             table, lines = frames.delimited(data, name, delimiter)
             place = Place(name, lambda: lines)
-    wanted = [role for role in _ROLES if role != "assessor"]
-    if any(frames.column_of(table.column_names, role) is None for role in wanted):
-        raise FormatError(
-            f"{name}: expected the columns {' '.join(COLUMNS)}, got "
-            f"{quote(' '.join(table.column_names))}",
-            hint=f"head a table of pairs with {' '.join(COLUMNS)}, divided by tabs",
-        )
+    _check_columns(table.column_names, name)
     columns = frames.columns(table, place, _ROLES)
     said = columns["preferred"].dictionary_decode()
     columns["preferred"] = pc.utf8_trim_whitespace(said).dictionary_encode()
     return columns, place
+
+
+def _check_columns(names: Sequence[str], place: str) -> None:
+    wanted = [role for role in _ROLES if role != "assessor"]
+    if any(frames.column_of(names, role) is None for role in wanted):
+        raise FormatError(
+            f"{place}: expected the columns {' '.join(COLUMNS)}, got {quote(' '.join(names))}",
+            hint=f"head a table of pairs with {' '.join(COLUMNS)}, divided by tabs",
+        )
 
 
 def _coded(tables: Sequence[tuple[Columns, Any]], roles: Sequence[str]) -> tuple[pa.Array, list]:
