@@ -34,18 +34,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evenhand.errors import EvenhandError, SupportError
+from evenhand.errors import EvenhandError, StudyError, SupportError, listed
 from evenhand.measures import Pairwise
 from evenhand.precision import in_float64
 from evenhand.sampling import cumulate, independent
 from evenhand.targets import Target
+from evenhand.trec.preferences import COLUMNS, EQUAL
 
-__all__ = ["PairDesign", "PairSample", "draw_pairs", "pair_design", "pairs", "shares"]
+__all__ = [
+    "PairDesign",
+    "PairSample",
+    "draw_pairs",
+    "pair_design",
+    "pairs",
+    "shares",
+    "write_pairs",
+]
 
 
 def shares(target: Target) -> np.ndarray:
@@ -329,3 +339,45 @@ def draw_pairs(key: jax.Array, design: PairDesign, n: int) -> PairSample:
     columns = map(jnp.asarray, (design.share[order], start, design.by_query))
     first, second = map(np.asarray, _pairs(key, *columns, n=n))
     return PairSample(design, order[first], order[second])
+
+
+def write_pairs(sample: PairSample, path: str | Path) -> None:
+    """Write the pairs to be judged, each once; `evenhand.trec.read_preferences` reads the answers.
+
+    Parameters
+    ----------
+    sample
+        The draws. A pair that no system returns both documents of is left out: it is worth 0 to
+        all.
+    path
+        A file that is not there yet: one that is may hold judgments.
+
+    Raises
+    ------
+    EvenhandError
+        If an id cannot be written so that it is read again.
+    StudyError
+        If the file exists, or cannot be written.
+    """
+    at, pool = sample.to_judge(), sample.design.target.pool
+    queries, first = pool.names(sample.first[at])
+    _, second = pool.names(sample.second[at])
+    ids = {*queries, *first, *second}
+    odd = sorted(
+        i for i in ids if i in ("", EQUAL) or i != i.strip() or i[0] == "#" or set("\t\n\r") & {*i}
+    )
+    if odd:
+        raise EvenhandError(
+            f"ids that a table of pairs cannot hold: {listed([repr(i) for i in odd])}",
+            hint=f"rename those that are {EQUAL}, begin with #, or hold a tab or an outer blank",
+        )
+    lines = [f"{x}\t{a}\t{b}\t\n" for x, a, b in zip(queries, first, second, strict=True)]
+    try:
+        with Path(path).open("x", encoding="utf-8", newline="\n") as file:
+            file.write("\t".join(COLUMNS) + "\n" + "".join(lines))
+    except FileExistsError:
+        raise StudyError(
+            f"{path} exists, and may hold judgments", hint="give the name of a new file"
+        ) from None
+    except OSError as error:
+        raise StudyError(f"cannot write {path}: {error.strerror or error}") from None

@@ -22,9 +22,21 @@ is a stage of its own, since its design may follow from what was said before, an
     V^ = sum over stages t of omega_t V^_t,         omega fixed in advance                    (3)
 
 is unbiased given the past (`evenhand.stages.planned_weights`). The draws of a round are
-independent, so that their own covariance is unbiased, too; intervals are Student's.
+independent, so that their own covariance is unbiased, too.
 
-`write_pairs` makes the table to be filled in, `evenhand.trec.read_preferences` reads it.
+Where swapped pairs are rare, few draws say anything, and Student's interval is too narrow: ranking
+20 systems of TREC-8 by wSwaps@20, preferences taken from grades, it covers .80 of the systems' own
+values and .87 of the contrasts with 360 pairs judged. The default, the cubic interval of
+`evenhand.intervals`, covers .997 of both, and with 1,060 pairs .977 where Student's covers .90. The
+event that it takes as still unseen has the size
+
+    tau = f_4 / f_2,      f_k = sum over pairs and both of their outcomes of E |a / E|^k,      (4)
+
+a what the outcome adds to the contrast. Its sums over all pairs are means over unjudged draws of
+the same law.
+
+`evenhand.pairings.write_pairs` makes the table to be judged, `evenhand.trec.read_preferences` reads
+it filled in.
 
 References
 ----------
@@ -36,8 +48,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -45,65 +55,28 @@ import jax.numpy as jnp
 import numpy as np
 
 from evenhand import intervals
-from evenhand.errors import EvenhandError, MissingJudgments, StudyError, SupportError, listed
-from evenhand.pairings import PairSample, shares
+from evenhand.errors import EvenhandError, MissingJudgments, SupportError, listed
+from evenhand.evidence import Moments, cumulants
+from evenhand.pairings import PairSample, draw_pairs, shares
 from evenhand.pools import codes_in
 from evenhand.precision import in_float64
 from evenhand.residuals import independent
 from evenhand.stages import planned_weights, unplanned
 from evenhand.tables import Result, Table, decimals, rows
 from evenhand.targets import Goal, Target, contrasts
-from evenhand.trec.preferences import COLUMNS, EQUAL, Preferences
+from evenhand.trec import Preferences
 
 __all__ = [
     "PairRound",
     "PreferenceEstimate",
     "estimate_preferences",
     "judge_pairs",
-    "write_pairs",
 ]
 
 
-def write_pairs(sample: PairSample, path: str | Path) -> None:
-    """Write the pairs to be judged, each once; `evenhand.trec.read_preferences` reads the answers.
-
-    Parameters
-    ----------
-    sample
-        The draws. A pair that no system returns both documents of is left out: it is worth 0 to
-        all.
-    path
-        A file that is not there yet: one that is may hold judgments.
-
-    Raises
-    ------
-    EvenhandError
-        If an id cannot be written so that it is read again.
-    StudyError
-        If the file exists, or cannot be written.
-    """
-    at, pool = sample.to_judge(), sample.design.target.pool
-    queries, first = pool.names(sample.first[at])
-    _, second = pool.names(sample.second[at])
-    ids = {*queries, *first, *second}
-    odd = sorted(
-        i for i in ids if i in ("", EQUAL) or i != i.strip() or i[0] == "#" or set("\t\n\r") & {*i}
-    )
-    if odd:
-        raise EvenhandError(
-            f"ids that a table of pairs cannot hold: {listed([repr(i) for i in odd])}",
-            hint=f"rename those that are {EQUAL}, begin with #, or hold a tab or an outer blank",
-        )
-    lines = [f"{x}\t{a}\t{b}\t\n" for x, a, b in zip(queries, first, second, strict=True)]
-    try:
-        with Path(path).open("x", encoding="utf-8", newline="\n") as file:
-            file.write("\t".join(COLUMNS) + "\n" + "".join(lines))
-    except FileExistsError:
-        raise StudyError(
-            f"{path} exists, and may hold judgments", hint="give the name of a new file"
-        ) from None
-    except OSError as error:
-        raise StudyError(f"cannot write {path}: {error.strerror or error}") from None
+#: Unjudged draws for the sums over all pairs (4), and how many at a time.
+AHEAD = 16384
+_BLOCK = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,6 +160,8 @@ class PreferenceEstimate(Result):
         contrasts).
     degrees, contrast_degrees
         Degrees of freedom of the variances; shapes (systems,), (contrasts,).
+    interval
+        Kind of the intervals, one of `evenhand.intervals.INTERVALS`.
     weights
         omega of each stage, equation (3).
     n_rounds, n_draws, n_judged
@@ -209,6 +184,7 @@ class PreferenceEstimate(Result):
     contrast_covariance: np.ndarray
     degrees: np.ndarray
     contrast_degrees: np.ndarray
+    interval: str
     weights: np.ndarray
     n_rounds: int
     n_draws: int
@@ -281,6 +257,7 @@ def estimate_preferences(
     *,
     level: float = 0.95,
     planned: Sequence[float] | None = None,
+    interval: str = intervals.DEFAULT,
 ) -> PreferenceEstimate:
     """Estimate Swaps or wSwaps of every system, and every contrast of the goal, equation (3).
 
@@ -296,6 +273,8 @@ def estimate_preferences(
         Planned draws of each stage, as fixed before the first judgment: the rounds that were fixed
         in advance are one stage together, each later round is one. By default each twice as large
         as the last.
+    interval
+        One of `evenhand.intervals.INTERVALS`; ``auto`` is ``cubic``.
 
     Returns
     -------
@@ -311,6 +290,8 @@ def estimate_preferences(
         If the measure is no sum over pairs, or rounds are missing or of another pool.
     """
     intervals.check_level(level)
+    interval = intervals.chosen(interval, None)
+    kind = intervals.check_interval(interval)
     target, given = goal.target, shares(goal.target)
     _check_rounds(target, rounds)
     fixed = [one for one in rounds if not one.depends_on]
@@ -321,71 +302,70 @@ def estimate_preferences(
         unplanned(len(stages)) if planned is None else np.asarray(planned[: len(stages)])
     )
     k, m = len(target.systems), len(goal.names)
-    value, contrast = np.zeros(k), np.zeros(m)
+    # Systems and contrasts side by side.
+    both, sums, events = np.zeros(k + m), np.zeros((2, k + m)), np.zeros((4, k + m))
     covariance, contrast_covariance = np.zeros((k, k)), np.zeros((m, m))
-    variances, contrast_variances, degrees = [], [], []
-    keys, seen = [], np.zeros(k)
+    variances, degrees, keys, seen = [], [], [], np.zeros(k)
     for weight, stage in zip(omega, stages, strict=True):
         _check_support(target, given, stage)
         for one in stage:
             sample = one.sample
-            worth, missing = _worth(target, given, one)
-            if missing.any():
-                n_missing = len(np.unique(sample.keys[missing]))
-                raise MissingJudgments(
-                    f"{one.name or f'round {_number(rounds, one)}'}: {n_missing:,} of "
-                    f"{len(np.unique(sample.keys)):,} pairs are not judged yet",
-                    hint="judge them all: leaving pairs out biases the estimate",
-                )
-            expected = sum(
-                (
-                    len(other.sample) * other.sample.design.probability(sample.first, sample.second)
-                    for other in stage
-                ),
-                np.zeros(len(sample)),
+            paired, upper = _paired(target, given, sample)
+            _check_judged(one, paired.any(1), rounds)
+            first, second = (
+                np.nan_to_num(x)[:, None] for x in (one.first_better, one.second_better)
             )
-            scale = weight / len(target.pool.queries) / expected
-            found = map(np.asarray, _one_round(worth, goal.matrix, scale))
-            system, contrasted, cov, contrast_cov = found
-            value += system
-            contrast += contrasted
+            worth = paired * np.where(upper, second, first)
+            terms = _one_round(worth, goal.matrix, _scale(weight, stage, sample))
+            total, cov, contrast_cov, higher = map(np.asarray, terms)
+            both += total
             covariance += cov
             contrast_covariance += contrast_cov
-            variances.append(np.diag(cov))
-            contrast_variances.append(np.diag(contrast_cov))
+            variances.append(np.concatenate([np.diag(cov), np.diag(contrast_cov)]))
             degrees.append(len(sample) - 1)
+            sums += higher
+            events += _events_ahead(goal, given, weight, stage, one)
             seen += worth.sum(0)
-            keys.append(sample.keys[_paired(target, given, sample).any(1)])
-    own, between = (
-        intervals.welch(np.array(x), np.array(degrees)) for x in (variances, contrast_variances)
+            keys.append(sample.keys[paired.any(1)])
+    variance = np.sum(variances, 0)
+    floor, ceiling = _range(goal, given)
+    moments = Moments(
+        estimate=both,
+        variance=variance,
+        third=sums[0],
+        fourth=sums[1],
+        event=events[3] / np.where(events[0] > 0, events[0], 1.0),
+        side=np.abs(events[1]) / np.where(events[2] > 0, events[2], 1.0),
+        degrees=intervals.welch(np.array(variances), np.array(degrees)),
+        floor=floor,
+        ceiling=ceiling,
     )
-    std_error = np.sqrt(np.diag(covariance))
-    contrast_std_error = np.sqrt(np.diag(contrast_covariance))
-    low, high = intervals.student(value, std_error, own, level)
-    contrast_low, contrast_high = intervals.student(contrast, contrast_std_error, between, level)
-    pairs_of = np.bincount(target.pool.system, given, minlength=k) > 0
-    silent = [target.systems[j] for j in np.flatnonzero((seen == 0) & pairs_of)]
+    low, high = kind.limits(moments, level)
+    std_error = np.sqrt(variance)
+    silent = (seen == 0) & (ceiling[:k] > 0)
     notes = []
-    if silent:
+    if silent.any():
+        names = [target.systems[j] for j in np.flatnonzero(silent)]
         notes.append(
-            f"no judged pair of {listed(silent)} is swapped: its estimate and interval say nothing "
+            f"no judged pair of {listed(names)} is swapped: its estimate and interval say nothing "
             "yet"
         )
     return PreferenceEstimate(
         goal=goal,
         level=level,
-        value=value,
-        std_error=std_error,
-        low=low,
-        high=high,
-        contrast=contrast,
-        contrast_std_error=contrast_std_error,
-        contrast_low=contrast_low,
-        contrast_high=contrast_high,
+        value=both[:k],
+        std_error=std_error[:k],
+        low=low[:k],
+        high=high[:k],
+        contrast=both[k:],
+        contrast_std_error=std_error[k:],
+        contrast_low=low[k:],
+        contrast_high=high[k:],
         covariance=covariance,
         contrast_covariance=contrast_covariance,
-        degrees=own,
-        contrast_degrees=between,
+        degrees=moments.degrees[:k],
+        contrast_degrees=moments.degrees[k:],
+        interval=interval,
         weights=omega,
         n_rounds=len(rounds),
         n_draws=sum(len(one.sample) for one in rounds),
@@ -394,34 +374,91 @@ def estimate_preferences(
     )
 
 
+def _side_by_side(worth: jax.Array, matrix: jax.Array) -> jax.Array:
+    return jnp.concatenate([worth, contrasts(worth, matrix)], 1)
+
+
 @jax.jit
 def _one_round(worth, matrix, scale):
-    """Sums and covariances of one round's terms (2), for systems and contrasts."""
-    fold = jnp.zeros(len(scale), jnp.int32)
-    z = worth * scale[:, None]
-    z_contrast = contrasts(worth, matrix) * scale[:, None]
-    (y, _), (y_contrast, _) = (independent(t, scale, fold, 1) for t in (z, z_contrast))
-    return z.sum(0), z_contrast.sum(0), y.T @ y, y_contrast.T @ y_contrast
+    """Sums of one round's terms (2), covariances of systems and contrasts, higher moments."""
+    k, fold = worth.shape[1], jnp.zeros(len(scale), jnp.int32)
+    z = _side_by_side(worth, matrix) * scale[:, None]
+    y, _ = independent(z, scale, fold, 1)
+    _, third, fourth, _ = cumulants(z, scale, fold, sampler="iid", folds=1)
+    own, between = y[:, :k], y[:, k:]
+    return z.sum(0), own.T @ own, between.T @ between, jnp.stack([third, fourth])
 
 
-def _paired(target: Target, given: np.ndarray, sample: PairSample) -> np.ndarray:
-    """d_ji d_jk of each draw: shape (n, systems)."""
-    dense = partial(target.pool.dense, given)
-    return dense(sample.first) * dense(sample.second)
+def _scale(weight: float, stage: Sequence[PairRound], sample: PairSample) -> np.ndarray:
+    """What stands beside v_j of each draw: omega / (|X| E), shape (n,)."""
+    chances = (
+        len(one.sample) * one.sample.design.probability(sample.first, sample.second)
+        for one in stage
+    )
+    return weight / len(sample.design.by_query) / np.sum(list(chances), axis=0)
 
 
-def _worth(target: Target, given: np.ndarray, one: PairRound) -> tuple[np.ndarray, np.ndarray]:
-    """Equation (1) of each draw, shape (n, systems), and which lack a judgment that counts."""
-    paired = _paired(target, given, one.sample)
-    rank = partial(target.pool.dense, target.pool.rank)
-    upper = rank(one.sample.first) < rank(one.sample.second)
-    missing = np.isnan(one.first_better) & paired.any(1)
-    first, second = (np.nan_to_num(x)[:, None] for x in (one.first_better, one.second_better))
-    return paired * np.where(upper, second, first), missing
+def _events_ahead(
+    goal: Goal, given: np.ndarray, weight: float, stage: Sequence[PairRound], one: PairRound
+) -> np.ndarray:
+    """Sums over all pairs that a round could draw, as `evenhand.evidence.Events`, equation (4).
+
+    The pairs are too many to go through, but their law is known: others are drawn from it, which
+    nobody judges.
+
+    Returns
+    -------
+    numpy.ndarray
+        f_2, f_3 with and without sign, f_4: shape (4, systems + contrasts).
+    """
+    ahead = draw_pairs(jax.random.fold_in(jax.random.key(0), AHEAD), one.sample.design, AHEAD)
+    paired, upper = _paired(goal.target, given, ahead)
+    found = _events(paired, upper, goal.matrix, _scale(weight, stage, ahead))
+    return len(one.sample) / AHEAD * np.asarray(found)
 
 
-def _number(rounds: Sequence[PairRound], one: PairRound) -> int:
-    return next(i for i, other in enumerate(rounds, 1) if other is one)
+@jax.jit
+def _events(paired, upper, matrix, scale):
+    def block(columns):
+        paired, upper, scale = columns
+        either = (jnp.where(upper, 0.0, paired), jnp.where(upper, paired, 0.0))
+        y = jnp.concatenate([_side_by_side(worth, matrix) * scale[:, None] for worth in either])
+        return jnp.stack([part.sum(0) for part in (y**2, y**3, jnp.abs(y) ** 3, y**4)])
+
+    columns = (x.reshape(-1, _BLOCK, *x.shape[1:]) for x in (paired, upper, scale))
+    return jax.lax.map(block, tuple(columns)).sum(0)
+
+
+def _range(goal: Goal, given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What systems and contrasts lie between: shapes (systems + contrasts,)."""
+    pool, k, x = goal.target.pool, len(goal.target.systems), len(goal.target.pool.queries)
+    number = pool.system.astype(np.int64) * x + pool.query[pool.cell]
+    first, second = (np.bincount(number, y, minlength=k * x) for y in (given, given**2))
+    top = np.maximum(first**2 - second, 0.0).reshape(k, x).sum(1) / (2.0 * x)
+    matrix = np.concatenate([np.eye(k), goal.matrix])
+    return np.minimum(matrix, 0.0) @ top, np.maximum(matrix, 0.0) @ top
+
+
+def _paired(target: Target, given: np.ndarray, sample: PairSample) -> tuple[np.ndarray, np.ndarray]:
+    """d_ji d_jk of each draw, and whether j ranks the first above: shapes (n, systems)."""
+    (share, rank), (other, below) = (
+        [target.pool.dense(by_entry, cells) for by_entry in (given, target.pool.rank)]
+        for cells in (sample.first, sample.second)
+    )
+    return share * other, rank < below
+
+
+def _check_judged(one: PairRound, counts: np.ndarray, rounds: Sequence[PairRound]) -> None:
+    """Refuse a round of which pairs that count for any system are not judged."""
+    missing = np.isnan(one.first_better) & counts
+    if missing.any():
+        number = next(i for i, other in enumerate(rounds, 1) if other is one)
+        keys = one.sample.keys
+        raise MissingJudgments(
+            f"{one.name or f'round {number}'}: {len(np.unique(keys[missing])):,} of "
+            f"{len(np.unique(keys[counts])):,} pairs are not judged yet",
+            hint="judge them all: leaving pairs out biases the estimate",
+        )
 
 
 def _check_rounds(target: Target, rounds: Sequence[PairRound]) -> None:
