@@ -172,10 +172,8 @@ def pair_design(
     wanted = np.sqrt(square) if share is None else np.asarray(share, np.float64)
     s = _mixed(np.where(counts, wanted, 0.0), counts, pool.query, len(pool.queries), floor)
     asked = np.bincount(pool.query, counts, minlength=len(pool.queries)) > 0
-    if by_query is None:
-        by_query = np.sqrt(_spread(target, given, s))
-    one = np.zeros(len(asked), np.int64)
-    p = _mixed(np.where(asked, by_query, 0.0), asked, one, 1, floor)
+    likely = np.sqrt(_spread(target, given, s)) if by_query is None else np.asarray(by_query)
+    p = _mixed(np.where(asked, likely, 0.0), asked, np.zeros(len(asked), np.int64), 1, floor)
     made = PairDesign(target, s, p)
     lost = int(np.count_nonzero(counts & ~made.reaches()))
     if lost:
@@ -191,14 +189,14 @@ def _mixed(
     wanted: np.ndarray, possible: np.ndarray, group: np.ndarray, groups: int, floor: float
 ) -> np.ndarray:
     """`wanted` to sum 1 in each group, with a share of the uniform law on what is possible."""
-    group = jnp.asarray(group)
+    of = jnp.asarray(group)
 
     def normalised(mass: jax.Array) -> tuple[jax.Array, jax.Array]:
         # The largest first, so that neither sums nor squares leave the range of floats.
-        top = jax.ops.segment_max(mass, group, groups)
-        mass = mass / jnp.where(top > 0, top, 1.0)[group]
-        total = jax.ops.segment_sum(mass, group, groups)
-        return mass / jnp.where(total > 0, total, 1.0)[group], (total > 0)[group]
+        top = jax.ops.segment_max(mass, of, groups)
+        mass = mass / jnp.where(top > 0, top, 1.0)[of]
+        total = jax.ops.segment_sum(mass, of, groups)
+        return mass / jnp.where(total > 0, total, 1.0)[of], (total > 0)[of]
 
     own, known = normalised(jnp.asarray(wanted, jnp.float64))
     even, _ = normalised(jnp.asarray(possible, jnp.float64))
@@ -303,7 +301,8 @@ class PairSample:
         A pair that none does is worth 0 to all, whatever an assessor would say.
         """
         given, pool = shares(self.design.target), self.design.target.pool
-        return ((pool.dense(given, self.first) * pool.dense(given, self.second)) > 0).any(1)
+        both = pool.dense(given, self.first) * pool.dense(given, self.second)
+        return np.any(both > 0, axis=1)
 
     def to_judge(self) -> np.ndarray:
         """Draws whose pairs have to be judged, each pair once, in the order drawn; int64."""

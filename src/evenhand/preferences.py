@@ -288,6 +288,19 @@ def estimate_preferences(
         If a system has a pair that a stage could not draw.
     EvenhandError
         If the measure is no sum over pairs, or rounds are missing or of another pool.
+
+    Examples
+    --------
+    >>> import jax, pyarrow, evenhand as eh
+    >>> from evenhand.pairings import draw_pairs, pair_design
+    >>> runs = {"x": {"q": {"a": 3, "b": 2, "c": 1}}, "y": {"q": {"c": 3, "a": 2, "b": 1}}}
+    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "Swaps")
+    >>> sample = draw_pairs(jax.random.key(0), pair_design(target), 2000)
+    >>> said = {"docA": ["a", "b", "c"], "docB": ["b", "c", "a"], "preferred": ["a", "=", "a"]}
+    >>> answers = eh.read_preferences(pyarrow.table({"qid": ["q"] * 3, **said}))
+    >>> found = estimate_preferences(eh.pair(target), [judge_pairs(sample, answers)])
+    >>> found.value.round(1).tolist(), found.names  # y ranks c above a: one pair of three
+    ([0.0, 0.3], ('x - y',))
     """
     intervals.check_level(level)
     interval = intervals.chosen(interval, None)
@@ -311,7 +324,8 @@ def estimate_preferences(
         for one in stage:
             sample = one.sample
             paired, upper = _paired(target, given, sample)
-            _check_judged(one, paired.any(1), rounds)
+            counts = np.any(paired, axis=1)
+            _check_judged(one, counts, rounds)
             first, second = (
                 np.nan_to_num(x)[:, None] for x in (one.first_better, one.second_better)
             )
@@ -326,7 +340,7 @@ def estimate_preferences(
             sums += higher
             events += _events_ahead(goal, given, weight, stage, one)
             seen += worth.sum(0)
-            keys.append(sample.keys[paired.any(1)])
+            keys.append(sample.keys[counts])
     variance = np.sum(variances, 0)
     floor, ceiling = _range(goal, given)
     moments = Moments(
