@@ -97,9 +97,11 @@ if TYPE_CHECKING:
     from evenhand.targets import pair as pair
     from evenhand.targets import rank as rank
     from evenhand.targets import target as target
+    from evenhand.trec import Preferences as Preferences
     from evenhand.trec import Prels as Prels
     from evenhand.trec import Qrels as Qrels
     from evenhand.trec import Runs as Runs
+    from evenhand.trec import read_preferences as read_preferences
     from evenhand.trec import read_prels as read_prels
     from evenhand.trec import read_qrels as read_qrels
     from evenhand.trec import read_queries as read_queries
@@ -178,7 +180,17 @@ _ROOMS = {
         "rank",
         "target",
     ),
-    "trec": ("Prels", "Qrels", "Runs", "read_prels", "read_qrels", "read_queries", "read_runs"),
+    "trec": (
+        "Preferences",
+        "Prels",
+        "Qrels",
+        "Runs",
+        "read_preferences",
+        "read_prels",
+        "read_qrels",
+        "read_queries",
+        "read_runs",
+    ),
     "utilities": (
         "Moments",
         "Utility",

@@ -43,6 +43,9 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "system": ("tag", "run", "run_id", "system"),
     "grade": ("grade", "relevance", "rel", "label", "judgment", "judgement", "value", "score"),
     "assessor": ("assessor", "assessor_id", "annotator", "worker", "worker_id", "workerid"),
+    "docA": ("doca", "doc_a", "document_a"),
+    "docB": ("docb", "doc_b", "document_b"),
+    "preferred": ("preferred", "preference"),
 }
 
 _EXTENSIONS = (".csv", ".tsv", ".txt", ".json", ".parquet")
