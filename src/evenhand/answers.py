@@ -15,7 +15,7 @@ from evenhand.deviations import estimate_deviation
 from evenhand.errors import EvenhandError, MissingJudgments, SupportError
 from evenhand.estimates import Estimate
 from evenhand.estimators import estimate
-from evenhand.intervals import DEFAULT
+from evenhand.intervals import DEFAULT, check_interval, chosen
 from evenhand.measures import Deviation, Ratio
 from evenhand.models import Model
 from evenhand.ratios import check_draws, estimate_ratio, expected_goal, guessed, worth_a_control
@@ -70,6 +70,8 @@ def answer(
         check_rule(stop_when)
         level = level_at(level, len(rounds))
     measure, goal = at.goal.target.measure, at.goal
+    if estimator == "auto" and check_interval(chosen(interval, None)).bets:
+        estimator = "importance"  # the only one that they are for
     common: dict[str, Any] = {
         "level": level,
         "interval": interval,

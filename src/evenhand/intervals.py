@@ -47,6 +47,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
+from evenhand import betting
+from evenhand.confidence import Level, check_level
 from evenhand.errors import EvenhandError
 from evenhand.evidence import Moments, welch
 from evenhand.stages import Control
@@ -56,27 +58,12 @@ __all__ = [
     "INTERVALS",
     "Interval",
     "check_interval",
-    "check_level",
     "chosen",
     "cubic",
     "student",
     "welch",
     "widened",
 ]
-
-
-#: One for all contrasts, or one for each.
-Level = float | np.ndarray
-
-
-def check_level(level: Level) -> Level:
-    """Give the confidence level back if it lies in (0, 1)."""
-    outside = np.atleast_1d(level)[~((np.atleast_1d(level) > 0) & (np.atleast_1d(level) < 1))]
-    if len(outside):
-        raise EvenhandError(
-            f"the level must lie between 0 and 1, got {outside[0]:g}", hint="--level 0.95"
-        )
-    return level
 
 
 def _ratio(top, bottom, xp):
@@ -167,16 +154,38 @@ class Interval:
     limits
         ``(moments, level)`` to low and high.
     spread
-        What stands for the standard error where several contrasts are covered together.
+        What stands for the standard error where several contrasts are covered together; 0 where
+        nothing can vary.
+    p
+        The p-values of the same test, against 0; by default found from the limits
+        (`evenhand.comparisons.p_alone`).
+    bets
+        It holds for every n, is made from the terms of the draws (`Moments.terms`), and several
+        contrasts are put together by Bonferroni's bound.
     """
 
     name: str
     limits: Callable[[Moments, Level], tuple[np.ndarray, np.ndarray]]
     spread: Callable[[Moments], np.ndarray]
+    p: Callable[[Moments], np.ndarray] | None = None
+    bets: bool = False
 
 
 def _std_error(m: Moments) -> np.ndarray:
     return np.sqrt(m.variance)
+
+
+def _betting(m: Moments, level: Level) -> tuple[np.ndarray, np.ndarray]:
+    assert m.terms is not None
+    low, high = betting.limits(m.terms, level)
+    # What is left of a term's bounds by rounding must not leave out the estimate.
+    low = np.minimum(np.maximum(low, m.floor), m.estimate)
+    return low, np.maximum(np.minimum(high, m.ceiling), m.estimate)
+
+
+def _p_betting(m: Moments) -> np.ndarray:
+    assert m.terms is not None
+    return betting.p_value(m.terms)
 
 
 INTERVALS: dict[str, Interval] = {
@@ -185,6 +194,7 @@ INTERVALS: dict[str, Interval] = {
         Interval("cubic", cubic, _spread),
         Interval("student", _student, _std_error),
         Interval("normal", _normal, _std_error),
+        Interval("betting", _betting, _spread, _p_betting, bets=True),
     )
 }
 

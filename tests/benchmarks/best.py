@@ -75,11 +75,16 @@ def needed(budgets, named, replications, level=0.95):
         beside = special.log_ndtr(-curve[0] - curve[1] * x)
         return -(y * at + (replications - y) * beside).sum()
 
-    fit = optimize.minimize(loss, [-7.0, 1.2], method="BFGS")
-    a, b = fit.x
+    a, b = optimize.minimize(loss, [-7.0, 1.2], method="BFGS").x
+    # The information of a probit curve; what BFGS makes of the Hessian on its way is too rough.
+    log_density = -((a + b * x) ** 2) / 2 - np.log(2 * np.pi) / 2
+    beside = special.log_ndtr(a + b * x) + special.log_ndtr(-a - b * x)
+    weight = replications * np.exp(2 * log_density - beside)
+    rows = np.stack([np.ones(len(x)), x], axis=1)
     at = (special.ndtri(level) - a) / b
     slope = np.array([-1.0, -at]) / b
-    return at, float(np.sqrt(slope @ fit.hess_inv @ slope))
+    variance = slope @ np.linalg.pinv(rows.T @ (weight[:, None] * rows)) @ slope
+    return at, float(np.sqrt(variance))
 
 
 def main() -> None:
@@ -102,7 +107,8 @@ def main() -> None:
         chosen = sorted(rng.choice(len(ranked), 20, replace=False))
         some.append((f"20, sample {number}", [ranked[j] for j in chosen]))
     print(f"{MEASURE}, {options.replications} studies; budget for 95 % (relative standard error)")
-    print("".join(f"{title:>19}" for title in ("systems", "lead", *DESIGNS, "rank / best")))
+    heads = ("systems", "lead", *DESIGNS, "naive / best 2", "rank / best 2")
+    print("".join(f"{title:>19}" for title in heads))
     for title, systems in some:
         target, utility = world(runs, qrels, systems)
         first, second = np.sort(target.values(utility))[::-1][:2]
@@ -113,9 +119,11 @@ def main() -> None:
             )
             at[design] = needed(*found, options.replications)
         cells = [f"{np.exp(n):,.0f} ({error:.0%})" for n, error in at.values()]
-        factor = np.exp(at["rank"][0] - at["best 2"][0])
-        error = factor * np.hypot(at["rank"][1], at["best 2"][1])
-        row = (title, f"{first - second:.2f}", *cells, f"{factor:.2f} +- {error:.2f}")
+        for than in ("naive", "rank"):
+            factor = np.exp(at[than][0] - at["best 2"][0])
+            error = factor * np.hypot(at[than][1], at["best 2"][1])
+            cells.append(f"{factor:.2f} +- {error:.2f}")
+        row = (title, f"{first - second:.2f}", *cells)
         print("".join(f"{cell:>19}" for cell in row), flush=True)
 
 
