@@ -7,6 +7,7 @@ name        when to take it
 `cubic`     holds where relevance is rare and n small, and is Student's where not
 `student`   estimate +- t se: what most papers print; needs a few dozen relevant draws
 `normal`    estimate +- z se, the source paper's; needs more
+`betting`   whatever the utilities and n, if these have a known top: claims that must hold
 ==========  =====================================================================================
 
 Without a model only relevant draws say anything, and few of them leave much unseen. With one every
@@ -14,8 +15,19 @@ draw has a residual, of either sign, and the sum is soon normal: ranking 20 syst
 judgments, Student's intervals cover 94 to 95 %, cubic ones 99 %. Predictions *hold* where the gates
 of `evenhand.controls` let more than half of them through, on average.
 
-Where bounds must hold for every n and any law of the utilities there is `evenhand.betting`, which
-is wider; for looks after every judgment nothing else will do.
+==========  =========================  =====================  ===================  ==============
+name        coverage                   rounds                 control variate      population
+==========  =========================  =====================  ===================  ==============
+`cubic`     as measured                any                    any                  yes
+`student`   for many relevant draws    any                    any                  yes
+`normal`    for more                   any                    any                  yes
+`betting`   proved, every n            fixed before judging   none                 no
+==========  =========================  =====================  ===================  ==============
+
+A betting interval (`evenhand.betting`) is about twice as wide as the default: ranking 20 systems of
+TREC-8 by 1,000 judgments it tells 48 of 190 pairs apart. Where it does not hold it is refused. A
+round is judged as a whole before it says anything, so that there is no look after every judgment;
+who takes that look himself has `evenhand.betting.sequence`.
 
 **The cubic interval.** Relevant draws come one by one, like Poisson events of different sizes, and
 the next one may weigh more than all seen. With the moments of `evenhand.evidence` and z the normal

@@ -1,6 +1,6 @@
 """Judgments needed to name the best system of TREC-8 with 95 % probability.
 
-    python tests/benchmarks/best.py [--windows 0,6,40] [--samples 2] [--replications 200]
+    python tests/benchmarks/best.py [--windows 0 6 40] [--samples 2] [--replications 200]
 
 Systems are windows of five that are adjacent in their true order (0 begins with the best of all
 71), and samples of 20 of the 71; the same studies' keys serve all designs. For each design the
@@ -89,7 +89,7 @@ def needed(budgets, named, replications, level=0.95):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--windows", default="0,6,40")
+    parser.add_argument("--windows", type=int, nargs="*", default=[0, 6, 40])
     parser.add_argument("--samples", type=int, default=2)
     parser.add_argument("--replications", type=int, default=200)
     parser.add_argument("--step", type=float, default=1.6)
@@ -102,7 +102,7 @@ def main() -> None:
     target, utility = world(runs, qrels, None)
     ranked = [target.systems[j] for j in np.argsort(-target.values(utility))]
     rng = np.random.default_rng(options.seed)
-    some = [(f"5 from {w}", ranked[w : w + 5]) for w in map(int, options.windows.split(","))]
+    some = [(f"5 from {w}", ranked[w : w + 5]) for w in options.windows]
     for number in range(options.samples):
         chosen = sorted(rng.choice(len(ranked), 20, replace=False))
         some.append((f"20, sample {number}", [ranked[j] for j in chosen]))
