@@ -116,7 +116,7 @@ def term_bounds(values: np.ndarray, q: np.ndarray, top: float) -> tuple[np.ndarr
 def capital(
     x: jax.typing.ArrayLike,
     mean: jax.typing.ArrayLike,
-    count: jax.typing.ArrayLike | None = None,
+    times: jax.typing.ArrayLike | None = None,
 ) -> jax.Array:
     """Log of the capital (1) won against "the mean is `mean` or less" after all draws.
 
@@ -126,19 +126,19 @@ def capital(
         Terms in [0, 1], shape (n,); or (n, *shape of the mean), with terms of its own for each.
     mean
         In (0, 1], any shape.
-    count
+    times
         How many draws each row of `x` stands for, shape (n,); by default 1.
     """
     x, mean = jnp.asarray(x), jnp.asarray(mean)
-    count = jnp.ones(len(x)) if count is None else jnp.asarray(count)
+    times = jnp.ones(len(x)) if times is None else jnp.asarray(times)
     shares = jnp.asarray(SHARES)
 
     def add(total: jax.Array, row: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        one, times = row
+        one, often = row
         won = jnp.log1p(shares * (one[..., None] / mean[..., None] - 1.0))
-        return total + times * won, None
+        return total + often * won, None
 
-    total, _ = jax.lax.scan(add, jnp.zeros((*mean.shape, len(SHARES))), (x, count))
+    total, _ = jax.lax.scan(add, jnp.zeros((*mean.shape, len(SHARES))), (x, times))
     return jax.nn.logsumexp(total, axis=-1) - np.log(len(SHARES))
 
 
@@ -164,20 +164,20 @@ def _scaled(terms: Terms) -> np.ndarray:
     return np.clip(np.where(high > low, (value - low) / span, 0.0), 0.0, 1.0)
 
 
-def _filled(x: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _filled(x: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """With rows that stand for no draw, up to a power of two: few sizes to compile."""
     more = (1 << max(3, (len(x) - 1).bit_length())) - len(x)
-    return np.pad(x, ((0, more), (0, 0))), np.pad(np.asarray(count, np.float64), (0, more))
+    return np.pad(x, ((0, more), (0, 0))), np.pad(np.asarray(times, np.float64), (0, more))
 
 
 @jax.jit
-def _lower(x: jax.Array, count: jax.Array, threshold: jax.Array) -> jax.Array:
+def _lower(x: jax.Array, times: jax.Array, threshold: jax.Array) -> jax.Array:
     """Largest mean that (1) rejects, and with it every smaller one; by bisection of its log."""
 
     def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         rejected, kept = ends
         middle = (rejected + kept) / 2
-        rich = capital(x, jnp.exp(middle), count) >= threshold
+        rich = capital(x, jnp.exp(middle), times) >= threshold
         return jnp.where(rich, middle, rejected), jnp.where(rich, kept, middle)
 
     start = (jnp.full(x.shape[1], _FARTHEST), jnp.zeros(x.shape[1]))
@@ -210,8 +210,8 @@ def limits(terms: Terms, level: Level) -> tuple[np.ndarray, np.ndarray]:
     alpha = np.maximum(1.0 - np.asarray(check_level(level)), 2.0**-53)
     threshold = jnp.asarray(np.broadcast_to(-np.log(alpha / 2), terms.low.shape))
     x = _scaled(terms)
-    below = np.asarray(_lower(*map(jnp.asarray, _filled(x, terms.count)), threshold))
-    above = 1.0 - np.asarray(_lower(*map(jnp.asarray, _filled(1.0 - x, terms.count)), threshold))
+    below = np.asarray(_lower(*map(jnp.asarray, _filled(x, terms.times)), threshold))
+    above = 1.0 - np.asarray(_lower(*map(jnp.asarray, _filled(1.0 - x, terms.times)), threshold))
     span = terms.high - terms.low
     return terms.low + span * below, terms.low + span * above
 
@@ -239,10 +239,10 @@ def p_value(terms: Terms) -> np.ndarray:
     least = np.exp(_FARTHEST)
     most = np.maximum(
         *(
-            np.asarray(_won(rows, np.clip(mean, least, 1.0), count))
-            for mean, (rows, count) in (
-                (zero, _filled(x, terms.count)),
-                (1.0 - zero, _filled(1.0 - x, terms.count)),
+            np.asarray(_won(rows, np.clip(mean, least, 1.0), times))
+            for mean, (rows, times) in (
+                (zero, _filled(x, terms.times)),
+                (1.0 - zero, _filled(1.0 - x, terms.times)),
             )
         )
     )

@@ -67,7 +67,7 @@ class Terms(NamedTuple):
     ----------
     value
         n a r / E, whose mean over the draws is the estimate; shape (rows, contrasts).
-    count
+    times
         How many draws each row stands for; shape (rows,).
     low, high
         Bounds of n a r / E over all that could be drawn and all that could be said of it; shape
@@ -75,7 +75,7 @@ class Terms(NamedTuple):
     """
 
     value: np.ndarray
-    count: np.ndarray
+    times: np.ndarray
     low: np.ndarray
     high: np.ndarray
 
@@ -392,21 +392,21 @@ class Evidence:
         self._check_terms()
         assert self.top is not None
         n = sum(len(one.sample) for one in self.rounds)
-        rows, count = [np.zeros((1, len(matrix)))], [np.zeros(1)]
+        rows, times = [np.zeros((1, len(matrix)))], [np.zeros(1)]
         for one in self.rounds:
             said = one.residual != 0  # of all others one row tells
             weights = self.target.weights(one.sample.draws[said])
             z = np.asarray(contrasts(weights, matrix)) * (n * one.residual[said])[:, None]
             rows.append(z)
-            count.append(np.ones(len(z)))
-            count[0] += np.count_nonzero(~said)
+            times.append(np.ones(len(z)))
+            times[0] += np.count_nonzero(~said)
         low, high = np.zeros((2, len(matrix)))
         reach = n * self.top * self.rounds[0].reach  # of the stage, alike for each of its rounds
         cells = np.flatnonzero(reach)
-        for some in np.array_split(cells, -(-len(cells) // _CELLS)):
+        for some in np.array_split(cells, -(-len(cells) // _CELLS)) if len(cells) else ():
             x = np.asarray(contrasts(self.target.weights(some), matrix)) * reach[some, None]
             low, high = np.minimum(low, x.min(0)), np.maximum(high, x.max(0))
-        return Terms(np.concatenate(rows), np.concatenate(count), low, high)
+        return Terms(np.concatenate(rows), np.concatenate(times), low, high)
 
     @in_float64
     def moments(self, matrix: np.ndarray, estimate: np.ndarray, *, terms: bool = False) -> Moments:
@@ -452,5 +452,15 @@ class Evidence:
             variances.append(more)
             degrees.append(known_to)
         freedom = welch(np.array(variances), np.array(degrees))
-        ends = (floor, ceiling)
-        return Moments(estimate, *sums, event, side, freedom, *ends, terms=of_draws)
+        return Moments(
+            estimate,
+            sums[0],
+            sums[1],
+            sums[2],
+            event,
+            side,
+            freedom,
+            floor,
+            ceiling,
+            of_draws,
+        )
