@@ -8,6 +8,7 @@ budget grows by steps until nearly all studies name the truly best system; a pro
 through the shares gives the budget for 95 %, and its standard error by the delta method.
 
 `rank 2` has two rounds as `best` has, the second not focused: what of the gain is due to rounds.
+At the end stand the geometric means of the factors over the windows and over the samples.
 """
 
 from __future__ import annotations
@@ -109,6 +110,7 @@ def main() -> None:
     print(f"{MEASURE}, {options.replications} studies; budget for 95 % (relative standard error)")
     heads = ("systems", "lead", *DESIGNS, "naive / best 2", "rank / best 2")
     print("".join(f"{title:>19}" for title in heads))
+    factors: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for title, systems in some:
         target, utility = world(runs, qrels, systems)
         first, second = np.sort(target.values(utility))[::-1][:2]
@@ -120,11 +122,16 @@ def main() -> None:
             at[design] = needed(*found, options.replications)
         cells = [f"{np.exp(n):,.0f} ({error:.0%})" for n, error in at.values()]
         for than in ("naive", "rank"):
-            factor = np.exp(at[than][0] - at["best 2"][0])
-            error = factor * np.hypot(at[than][1], at["best 2"][1])
-            cells.append(f"{factor:.2f} +- {error:.2f}")
+            found = at[than][0] - at["best 2"][0], np.hypot(at[than][1], at["best 2"][1])
+            kind = "windows of 5" if len(systems) == 5 else "samples of 20"
+            factors.setdefault((kind, than), []).append(found)
+            cells.append(f"{np.exp(found[0]):.2f} +- {np.exp(found[0]) * found[1]:.2f}")
         row = (title, f"{first - second:.2f}", *cells)
         print("".join(f"{cell:>19}" for cell in row), flush=True)
+    for (kind, than), found in factors.items():
+        log, error = np.array(found).T
+        mean, told = np.exp(log.mean()), np.sqrt((error**2).sum()) / len(log)
+        print(f"{len(log)} {kind}: {than} / best 2 = {mean:.2f} +- {mean * told:.2f}")
 
 
 if __name__ == "__main__":
