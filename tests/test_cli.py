@@ -922,6 +922,34 @@ def test_all_pairs(run, here):
     ]
 
 
+@pytest.mark.slow
+def test_betting_intervals(run, here):
+    assert run("new", "s", "a.run", "b.run", "-m", "DCG@5", "--grades", "0,1,2").status == 0
+    assert run("draw", "s", "--budget", N, "--sampler", "iid", "--seed", 3).status == 0
+    assert run("judge", "s", "qrels").status == 0
+    ask = ("estimate", "s", "--interval", "betting")
+    found = strict(run(*ask, "--format", "json").out)
+    plain = strict(run("estimate", "s", "--interval", "student", "--format", "json").out)
+    for row, other in zip(found["contrasts"], plain["contrasts"], strict=True):
+        assert (row["estimate"], row["std_error"]) == (other["estimate"], other["std_error"])
+        assert row["low"] < row["estimate"] < row["high"]
+    pairs = strict(run(*ask, "--pairs", "--format", "json").out)
+    assert pairs["multiplier"] is None
+    assert pairs["pairs"][0]["p"] == pairs["pairs"][0]["p_all"]  # there is but one
+    assert run(*ask, "--ranks").status == 0
+    refused = run(*ask, "--for", "population")
+    assert refused.status == 1
+    assert "betting intervals are for this set of queries" in refused.err
+    assert "hint: --for queries, or --interval auto" in refused.err
+    assert run("draw", "s", "--budget", N, "--seed", 4).status == 0
+    assert run("judge", "s", "qrels").status == 0
+    refused = run(*ask)
+    assert refused.status == 1
+    assert "betting intervals are for one stage" in refused.err
+    assert "hint: take --interval auto" in refused.err
+    assert not refused.out
+
+
 @pytest.mark.parametrize("name", ["x.png", "x.svg", "x.pdf"])
 def test_a_picture_of_an_estimate(run, here, name):
     ran = run("estimate", "judged", "--plot", name)

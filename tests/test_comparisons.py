@@ -84,7 +84,7 @@ def answer():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("question", ["queries", "population"])
-@pytest.mark.parametrize("interval", INTERVALS)
+@pytest.mark.parametrize("interval", [n for n, one in INTERVALS.items() if not one.bets])
 def test_p_values_agree_with_intervals(answer, interval, question):
     found = answer(interval=interval)
     found = found.for_population() if question == "population" else found

@@ -15,7 +15,7 @@ from evenhand.deviations import estimate_deviation
 from evenhand.errors import EvenhandError, MissingJudgments, SupportError
 from evenhand.estimates import Estimate
 from evenhand.estimators import estimate
-from evenhand.intervals import DEFAULT
+from evenhand.intervals import DEFAULT, check_interval, chosen
 from evenhand.linearisation import expected_goal, guessed
 from evenhand.measures import Deviation, Pairwise, Ratio
 from evenhand.models import Model
@@ -72,6 +72,8 @@ def answer(
         check_rule(stop_when)
         level = level_at(level, len(rounds))
     measure, goal = at.goal.target.measure, at.goal
+    if estimator == "auto" and check_interval(chosen(interval, None)).bets:
+        estimator = "importance"  # the only one that they are for
     common: dict[str, Any] = {
         "level": level,
         "interval": interval,

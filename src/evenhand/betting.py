@@ -14,21 +14,35 @@ an interval, found by bisection; each side has alpha / 2.
 ======================  ===========================  =========================================
 function                law of the draws             holds
 ======================  ===========================  =========================================
-`betting`               `iid`                        for the n planned
-`betting`               `slices`                     for the n planned: (2)
-`betting`               `distinct`                   for the n planned: (3)
+`betting`, `limits`     `iid`                        for the n planned
+`betting`, `limits`     `slices`                     for the n planned: (2)
+`betting`, `limits`     `distinct`                   for the n planned: (3)
 `sequence`              `iid`                        at every look, for ever
 ======================  ===========================  =========================================
+
+`betting` is of one mean; `limits` and `p_value` are of the contrasts of an estimate, as
+``--interval betting`` asks for them.
 
 With D = sum_c a_c u_c and E the expected counts of n draws, x is n a r / E, brought from its known
 bounds [low, high] to [0, 1]; its mean over the n draws is D's place between them.
 
-(2) A product of independent factors with means y_i has mean prod y_i, at most (mean y)^n = 1.
+(2) A product of independent factors with means y_i has mean prod y_i, at most (mean y)^n = 1. It
+is so too where each fold is drawn by itself, or several rounds were fixed before the first
+judgment, with E the sum of theirs.
 
 (3) Pivotal sampling is strongly Rayleigh (Branden and Jonasson 2012, *Negative dependence in
 sampling*): its generating polynomial g is homogeneous of degree n and stable, so that g^(1/n) is
 concave where all arguments are positive (Garding 1959). The mean capital is g at the factors y_c of
-the cells, whence g(y)^(1/n) <= 1 + sum_c E_c (y_c - 1) / n = 1.
+the cells, whence g(y)^(1/n) <= 1 + sum_c E_c (y_c - 1) / n = 1. A product of such polynomials, of
+folds or rounds, is one again.
+
+**P-values** are those of the same test: the smallest alpha whose interval leaves 0 out,
+
+    p = min(1, 2 / max(K(0), K'(0)))                                                         (4)
+
+with K and K' the capitals of the two sides against "the contrast is 0". By Markov's
+inequality each side is wrong with probability alpha / 2 at most. A capital does not depend on
+alpha, so that none need be searched for.
 
 At any n *before* the last, `slices` and `distinct` have other means, and neither may be looked at
 early. For a budget fixed beforehand `evenhand.intervals` is much shorter; take `betting` where a
@@ -49,14 +63,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evenhand.confidence import Level, check_level
 from evenhand.errors import EvenhandError
-from evenhand.intervals import check_level
+from evenhand.evidence import Terms
 from evenhand.precision import in_float64
 
-__all__ = ["SHARES", "Sequence", "betting", "capital", "sequence", "term_bounds"]
+__all__ = [
+    "SHARES",
+    "Sequence",
+    "betting",
+    "capital",
+    "limits",
+    "p_value",
+    "sequence",
+    "term_bounds",
+]
 
 #: Shares of the capital that are staked, each with the same part of it.
 SHARES: np.ndarray = 1.0 - np.exp(-np.geomspace(1e-4, 5.0, 48))
+
+#: Log of the smallest mean, as a share of its bounds, that is told from 0.
+_FARTHEST = -200.0
 
 
 class Sequence(NamedTuple):
@@ -86,51 +113,140 @@ def term_bounds(values: np.ndarray, q: np.ndarray, top: float) -> tuple[np.ndarr
     return np.minimum(x.min(0), 0.0), np.maximum(x.max(0), 0.0)
 
 
-def capital(x: jax.typing.ArrayLike, mean: jax.typing.ArrayLike) -> jax.Array:
+def capital(
+    x: jax.typing.ArrayLike,
+    mean: jax.typing.ArrayLike,
+    times: jax.typing.ArrayLike | None = None,
+) -> jax.Array:
     """Log of the capital (1) won against "the mean is `mean` or less" after all draws.
 
     Parameters
     ----------
     x
-        Terms in [0, 1], shape (n,).
+        Terms in [0, 1], shape (n,); or (n, *shape of the mean), with terms of its own for each.
     mean
         In (0, 1], any shape.
+    times
+        How many draws each row of `x` stands for, shape (n,); by default 1.
     """
     x, mean = jnp.asarray(x), jnp.asarray(mean)
+    times = jnp.ones(len(x)) if times is None else jnp.asarray(times)
     shares = jnp.asarray(SHARES)
 
-    def add(total: jax.Array, one: jax.Array) -> tuple[jax.Array, None]:
-        return total + jnp.log1p(shares * (one / mean[..., None] - 1.0)), None
+    def add(total: jax.Array, row: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        one, often = row
+        won = jnp.log1p(shares * (one[..., None] / mean[..., None] - 1.0))
+        return total + often * won, None
 
-    total, _ = jax.lax.scan(add, jnp.zeros((*mean.shape, len(SHARES))), x)
+    total, _ = jax.lax.scan(add, jnp.zeros((*mean.shape, len(SHARES))), (x, times))
     return jax.nn.logsumexp(total, axis=-1) - np.log(len(SHARES))
 
 
-def _scaled(terms: np.ndarray, low: float, high: float) -> np.ndarray:
-    if not high >= low or not np.isfinite([low, high]).all():
-        raise EvenhandError(f"terms need finite bounds, got {low:g} to {high:g}")
-    terms = np.asarray(terms, np.float64)
+def _scaled(terms: Terms) -> np.ndarray:
+    """Terms brought from their bounds to [0, 1]; 0 where nothing can vary."""
+    value, low, high = terms.value, terms.low, terms.high
+    bad = ~((high >= low) & np.isfinite(low) & np.isfinite(high))
+    if bad.any():
+        i = int(bad.argmax())
+        raise EvenhandError(f"terms need finite bounds, got {low[i]:g} to {high[i]:g}")
+    if not len(value):
+        return value
     slack = 1e-9 * (high - low)
-    if len(terms) and (terms.min() < low - slack or terms.max() > high + slack):
+    least, most = value.min(0), value.max(0)
+    beyond = (least < low - slack) | (most > high + slack)
+    if beyond.any():
+        i = int(beyond.argmax())
         raise EvenhandError(
-            f"terms go from {terms.min():g} to {terms.max():g}, beyond their bounds "
-            f"{low:g} to {high:g}"
+            f"terms go from {least[i]:g} to {most[i]:g}, beyond their bounds {low[i]:g} to "
+            f"{high[i]:g}"
         )
-    return np.clip((terms - low) / (high - low), 0.0, 1.0) if high > low else np.zeros(len(terms))
+    span = np.where(high > low, high - low, 1.0)
+    return np.clip(np.where(high > low, (value - low) / span, 0.0), 0.0, 1.0)
+
+
+def _filled(x: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """With rows that stand for no draw, up to a power of two: few sizes to compile."""
+    more = (1 << max(3, (len(x) - 1).bit_length())) - len(x)
+    return np.pad(x, ((0, more), (0, 0))), np.pad(np.asarray(times, np.float64), (0, more))
 
 
 @jax.jit
-def _lower(x: jax.Array, threshold: jax.Array) -> jax.Array:
+def _lower(x: jax.Array, times: jax.Array, threshold: jax.Array) -> jax.Array:
     """Largest mean that (1) rejects, and with it every smaller one; by bisection of its log."""
 
     def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         rejected, kept = ends
         middle = (rejected + kept) / 2
-        rich = capital(x, jnp.exp(middle)) >= threshold
+        rich = capital(x, jnp.exp(middle), times) >= threshold
         return jnp.where(rich, middle, rejected), jnp.where(rich, kept, middle)
 
-    rejected, _ = jax.lax.fori_loop(0, 60, halve, (jnp.asarray(-200.0), jnp.asarray(0.0)))
-    return jnp.where(rejected > -200.0, jnp.exp(rejected), 0.0)
+    start = (jnp.full(x.shape[1], _FARTHEST), jnp.zeros(x.shape[1]))
+    rejected, _ = jax.lax.fori_loop(0, 60, halve, start)
+    return jnp.where(rejected > _FARTHEST, jnp.exp(rejected), 0.0)
+
+
+@in_float64
+def limits(terms: Terms, level: Level) -> tuple[np.ndarray, np.ndarray]:
+    """Limits of contrasts, each alone, valid for every n; see the table above.
+
+    Parameters
+    ----------
+    terms
+        Of `evenhand.evidence.Evidence.terms`.
+    level
+        Coverage at least; one for all or one for each contrast.
+
+    Returns
+    -------
+    low, high
+        Shape (contrasts,), in the measure's unit.
+
+    Raises
+    ------
+    EvenhandError
+        If a term passes its bounds, or these are not finite.
+    """
+    # Far levels, where 1 - level rounds to 0, ask for more than can be told apart.
+    alpha = np.maximum(1.0 - np.asarray(check_level(level)), 2.0**-53)
+    threshold = jnp.asarray(np.broadcast_to(-np.log(alpha / 2), terms.low.shape))
+    x = _scaled(terms)
+    below = np.asarray(_lower(*map(jnp.asarray, _filled(x, terms.times)), threshold))
+    above = 1.0 - np.asarray(_lower(*map(jnp.asarray, _filled(1.0 - x, terms.times)), threshold))
+    span = terms.high - terms.low
+    return terms.low + span * below, terms.low + span * above
+
+
+_won = jax.jit(capital)
+
+
+@in_float64
+def p_value(terms: Terms) -> np.ndarray:
+    """P-values against 0, equation (4): below alpha just where the limits leave out 0.
+
+    Parameters
+    ----------
+    terms
+        Of `evenhand.evidence.Evidence.terms`.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (contrasts,); 1 where nothing can vary.
+    """
+    x, span = _scaled(terms), terms.high - terms.low
+    varies = span > 0
+    zero = np.where(varies, -terms.low / np.where(varies, span, 1.0), 0.5)
+    least = np.exp(_FARTHEST)
+    most = np.maximum(
+        *(
+            np.asarray(_won(rows, np.clip(mean, least, 1.0), times))
+            for mean, (rows, times) in (
+                (zero, _filled(x, terms.times)),
+                (1.0 - zero, _filled(1.0 - x, terms.times)),
+            )
+        )
+    )
+    return np.where(varies, np.minimum(2.0 * np.exp(-most), 1.0), 1.0)
 
 
 @in_float64
@@ -152,11 +268,13 @@ def betting(terms: np.ndarray, low: float, high: float, level: float = 0.95) -> 
     >>> low, 0.03 < high < 0.06
     (0.0, True)
     """
-    x = _scaled(terms, low, high)
-    threshold = -np.log((1 - check_level(level)) / 2)
-    below = float(_lower(jnp.asarray(x), jnp.asarray(threshold)))
-    above = 1.0 - float(_lower(jnp.asarray(1.0 - x), jnp.asarray(threshold)))
-    return low + (high - low) * below, low + (high - low) * above
+    below, above = limits(_alone(terms, low, high), level)
+    return float(below[0]), float(above[0])
+
+
+def _alone(terms: np.ndarray, low: float, high: float) -> Terms:
+    value = np.asarray(terms, np.float64)[:, None]
+    return Terms(value, np.ones(len(value)), np.array([low], float), np.array([high], float))
 
 
 @jax.jit
@@ -193,7 +311,7 @@ def sequence(
     points
         Means that are tried, spread by their logit; limits are rounded outwards to these.
     """
-    x = _scaled(terms, low, high)
+    x = _scaled(_alone(terms, low, high))[:, 0]
     threshold = jnp.asarray(-np.log((1 - check_level(level)) / 2))
     means = 1.0 / (1.0 + np.exp(-np.linspace(-16.0, 16.0, points)))
 

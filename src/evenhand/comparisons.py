@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
-from evenhand.intervals import check_level
+from evenhand.confidence import check_level
 from evenhand.precision import in_float64
 from evenhand.tables import Result, Table, decimals, rows
 
@@ -157,7 +157,10 @@ class Comparisons(Result):
         What stands for the standard error where all are covered together: with few relevant draws
         it is larger, see `evenhand.intervals`.
     multiplier
-        How many of it to either side cover all together, equation (1).
+        How many of it to either side cover all together, equation (1); None for a kind of interval
+        that holds for every n, which Bonferroni's bound puts together.
+    low_all, high_all
+        Ends that hold all together.
     p, p_all
         Against a difference of 0: unadjusted, and adjusted for all together, equation (2), where
         that is not below the other.
@@ -171,24 +174,16 @@ class Comparisons(Result):
     low: np.ndarray
     high: np.ndarray
     spread: np.ndarray
-    multiplier: float
+    multiplier: float | None
+    low_all: np.ndarray
+    high_all: np.ndarray
     p: np.ndarray
     p_all: np.ndarray
 
     @property
-    def low_all(self) -> np.ndarray:
-        """Lower ends that hold all together."""
-        return self.value - self.multiplier * self.spread
-
-    @property
-    def high_all(self) -> np.ndarray:
-        """Upper ends that hold all together."""
-        return self.value + self.multiplier * self.spread
-
-    @property
     def decided(self) -> np.ndarray:
         """Which differences are not 0, all taken together; bool, shape (m,)."""
-        return np.abs(self.value) > self.multiplier * self.spread
+        return (self.low_all > 0) | (self.high_all < 0)
 
     def _columns(self) -> dict[str, Any]:
         return {

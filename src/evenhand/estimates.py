@@ -114,9 +114,14 @@ class Estimate(Result):
         Raises
         ------
         EvenhandError
-            If there is but one query.
+            If there is but one query, or the intervals hold for this set of queries alone.
         """
         n_queries = len(self.goal.target.pool.queries)
+        if intervals.check_interval(self.interval).bets:
+            raise EvenhandError(
+                f"{self.interval} intervals are for this set of queries, and nothing bounds others",
+                hint="--for queries, or --interval auto",
+            )
         if n_queries < 2:
             raise EvenhandError(
                 "one query says nothing of other queries", hint="ask for this set of queries"
@@ -239,7 +244,7 @@ class Estimate(Result):
         value = np.where(lost, np.nan, goal.matrix @ self.reached_value)
         std_error = np.sqrt((factor**2).sum(1))
         kind = intervals.check_interval(self.interval)
-        moments = self.evidence.moments(goal.matrix, value)
+        moments = self.evidence.moments(goal.matrix, value, terms=kind.bets)
         spread = kind.spread(moments)
         between, known_to = np.zeros(len(value)), len(self.goal.target.pool.queries) - 1
         population = self.question == "population"
@@ -255,13 +260,20 @@ class Estimate(Result):
             return intervals.widened(value, low, high, between, known_to, level)
 
         low, high = limits(self.level)
-        if ((std_error == 0) & (spread > 0)).any():  # draws that say nothing of how these vary
-            joint = Joint.unknown(len(value), degrees)
+        p = p_alone(limits, value) if kind.p is None else np.where(lost, np.nan, kind.p(moments))
+        if kind.bets:
+            m = max(int(np.sum((spread > 0) & ~lost)), 1)
+            low_all, high_all = limits(1.0 - (1.0 - self.level) / m)
+            multiplier, p_all = None, np.minimum(m * p, 1.0)
         else:
-            joint = Joint.of(factor, degrees)
-        with np.errstate(divide="ignore", invalid="ignore"):  # what is known exactly is certain
-            t = np.where(value == 0, 0.0, np.abs(value) / spread)
-        p = p_alone(limits, value)
+            if ((std_error == 0) & (spread > 0)).any():  # draws that say nothing of how these vary
+                joint = Joint.unknown(len(value), degrees)
+            else:
+                joint = Joint.of(factor, degrees)
+            with np.errstate(divide="ignore", invalid="ignore"):  # known exactly is certain
+                t = np.where(value == 0, 0.0, np.abs(value) / spread)
+            multiplier, p_all = joint.multiplier(self.level), np.maximum(joint.p_value(t), p)
+            low_all, high_all = value - multiplier * spread, value + multiplier * spread
         return Comparisons(
             systems=self.goal.target.systems,
             names=goal.names,
@@ -271,9 +283,11 @@ class Estimate(Result):
             low=low,
             high=high,
             spread=spread,
-            multiplier=joint.multiplier(self.level),
+            multiplier=multiplier,
+            low_all=low_all,
+            high_all=high_all,
             p=p,
-            p_all=np.maximum(joint.p_value(t), p),
+            p_all=p_all,
         )
 
 

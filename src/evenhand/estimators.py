@@ -60,6 +60,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evenhand import intervals
+from evenhand.confidence import check_level
 from evenhand.errors import EvenhandError, MissingJudgments, SupportError, listed
 from evenhand.estimates import Estimate, uncovered_contrasts
 from evenhand.evidence import Drawn, Evidence
@@ -234,11 +235,11 @@ def estimate(
     MissingJudgments
         If a drawn pair is not judged.
     SupportError
-        If the balance heuristic or a control variate is asked for where it is biased, or bounds
-        where utilities are unbounded.
+        If the balance heuristic or a control variate is asked for where it is biased, bounds where
+        utilities are unbounded, or an interval where it does not hold.
     """
     goal.target.check_linear()
-    intervals.check_level(level)
+    check_level(level)
     interval = intervals.chosen(interval, controls)
     kind = intervals.check_interval(interval)
     omega, together, by_cell, means = combined(
@@ -249,7 +250,14 @@ def estimate(
     covariance, contrast_covariance = np.zeros((k, k)), np.zeros((m, m))
     top = target.measure.top_utility if top_utility is None else top_utility
     said = np.concatenate([one.utility for one in rounds])
-    evidence = Evidence(target, said, top, bounded=bounded)
+    evidence = Evidence(
+        target,
+        said,
+        top,
+        bounded=bounded,
+        n_stages=len(together),
+        predicted=any(mean is not None for mean in means),
+    )
     judged, shares = np.zeros(k), []
     reached = (by_cell > 0).sum(0) > 0
     for weight, stage, mean in zip(by_cell, together, means, strict=True):
@@ -296,8 +304,8 @@ def estimate(
         contrast_covariance += goal.matrix @ beyond @ goal.matrix.T
         evidence.added.append((beyond, float(len(said))))
     between, contrast_between = between_queries(goal, together, by_cell, means)
-    moments = evidence.moments(np.eye(k), value)
-    contrast_moments = evidence.moments(goal.matrix, contrast)
+    moments = evidence.moments(np.eye(k), value, terms=kind.bets)
+    contrast_moments = evidence.moments(goal.matrix, contrast, terms=kind.bets)
     std_error = np.sqrt(np.diag(covariance))
     contrast_std_error = np.sqrt(np.diag(contrast_covariance))
     low, high = kind.limits(moments, level)

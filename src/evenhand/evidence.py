@@ -35,6 +35,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evenhand.errors import EvenhandError, SupportError
 from evenhand.precision import in_float64
 from evenhand.residuals import scattered
 from evenhand.sampling import SAMPLERS, Sample
@@ -46,6 +47,7 @@ __all__ = [
     "Events",
     "Evidence",
     "Moments",
+    "Terms",
     "cumulants",
     "events",
     "of_contrasts",
@@ -55,6 +57,27 @@ __all__ = [
 ]
 
 _ROWS = 512  # contrasts at a time: memory stays flat with thousands of pairs of systems
+_CELLS = 4096  # cells at a time, likewise
+
+
+class Terms(NamedTuple):
+    """Each draw's own term of some contrasts, and what none can pass: for `evenhand.betting`.
+
+    Attributes
+    ----------
+    value
+        n a r / E, whose mean over the draws is the estimate; shape (rows, contrasts).
+    times
+        How many draws each row stands for; shape (rows,).
+    low, high
+        Bounds of n a r / E over all that could be drawn and all that could be said of it; shape
+        (contrasts,).
+    """
+
+    value: np.ndarray
+    times: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
 
 
 class Moments(NamedTuple):
@@ -70,6 +93,8 @@ class Moments(NamedTuple):
         Degrees of freedom of the variance.
     floor, ceiling
         What the contrast cannot go beyond; infinite where nothing is known.
+    terms
+        The terms themselves, where an interval asks for them; else None.
     """
 
     estimate: np.ndarray
@@ -81,6 +106,7 @@ class Moments(NamedTuple):
     degrees: np.ndarray
     floor: np.ndarray
     ceiling: np.ndarray
+    terms: Terms | None = None
 
 
 class Events(NamedTuple):
@@ -295,6 +321,10 @@ class Evidence:
     added
         What adds to the covariance of the systems beside the draws, shape (systems, systems), such
         as assessors' disagreement; and its degrees of freedom.
+    n_stages
+        How many stages the rounds are.
+    predicted
+        Whether a control variate, or what was known before, enters the estimate.
     """
 
     target: Target
@@ -303,9 +333,83 @@ class Evidence:
     bounded: bool = True
     rounds: list[Drawn] = field(default_factory=list)
     added: list[tuple[np.ndarray, float]] = field(default_factory=list)
+    n_stages: int = 1
+    predicted: bool = False
+
+    def _check_terms(self) -> None:
+        hint = "take --interval auto"
+        if not self.bounded:
+            raise SupportError(
+                f"betting intervals need weights known beforehand, and those of "
+                f"{self.target.measure} depend on what was judged",
+                hint=hint,
+            )
+        if self.n_stages > 1:
+            raise SupportError(
+                f"betting intervals are for one stage, and these rounds are {self.n_stages}: a "
+                "later one was designed after looking",
+                hint=hint,
+            )
+        if self.predicted:
+            raise SupportError(
+                "betting intervals are for estimates without a control variate",
+                hint=f"--estimator importance, or {hint}",
+            )
+        if self.added:
+            raise SupportError(
+                "betting intervals take a judgment for the truth, and assessors disagree here",
+                hint=hint,
+            )
+        if self.top is None:
+            raise SupportError(
+                "betting intervals need the largest utility that a pair can have; "
+                f"{self.target.measure} knows none",
+                hint="name the scale when the study starts (evenhand new ... --grades 0,1,2), or "
+                + hint,
+            )
+        if (self.utility < 0).any() or (self.utility > self.top * (1 + 1e-9)).any():
+            raise EvenhandError(
+                f"betting intervals need utilities from 0 to {self.top:g}, got "
+                f"{self.utility.min():g} to {self.utility.max():g}",
+                hint=hint,
+            )
 
     @in_float64
-    def moments(self, matrix: np.ndarray, estimate: np.ndarray) -> Moments:
+    def terms(self, matrix: np.ndarray) -> Terms:
+        """Terms of the contrasts C U, and their bounds from all cells that could be drawn.
+
+        Parameters
+        ----------
+        matrix
+            C, shape (contrasts, systems).
+
+        Raises
+        ------
+        SupportError
+            If there is more than one stage, a control variate, or disagreement of assessors, or
+            where the terms have no bounds known beforehand.
+        """
+        self._check_terms()
+        assert self.top is not None
+        n = sum(len(one.sample) for one in self.rounds)
+        rows, times = [np.zeros((1, len(matrix)))], [np.zeros(1)]
+        for one in self.rounds:
+            said = one.residual != 0  # of all others one row tells
+            weights = self.target.weights(one.sample.draws[said])
+            z = np.asarray(contrasts(weights, matrix)) * (n * one.residual[said])[:, None]
+            rows.append(z)
+            times.append(np.ones(len(z)))
+            times[0] += np.count_nonzero(~said)
+        low, high = np.zeros((2, len(matrix)))
+        reach = n * self.top * self.rounds[0].reach  # of the stage, alike for each of its rounds
+        cells = np.flatnonzero(reach)
+        for some in np.array_split(cells, -(-len(cells) // _CELLS)) if len(cells) else ():
+            x = np.asarray(contrasts(self.target.weights(some), matrix)) * reach[some, None]
+            low, high = np.minimum(low, x.min(0)), np.maximum(high, x.max(0))
+        return Terms(np.concatenate(rows), np.concatenate(times), low, high)
+
+    @in_float64
+    def moments(self, matrix: np.ndarray, estimate: np.ndarray, *, terms: bool = False) -> Moments:
         """Moments of the contrasts C U.
 
         Parameters
@@ -314,7 +418,10 @@ class Evidence:
             C, shape (contrasts, systems).
         estimate
             Of the contrasts, shape (contrasts,).
+        terms
+            Give the terms too.
         """
+        of_draws = self.terms(matrix) if terms else None
         likely = rank_utility(self.target.pool).second_moment
         top = self.top
         sums, over = np.zeros((3, len(matrix))), np.zeros((6, len(matrix)))
@@ -345,4 +452,15 @@ class Evidence:
             variances.append(more)
             degrees.append(known_to)
         freedom = welch(np.array(variances), np.array(degrees))
-        return Moments(estimate, sums[0], sums[1], sums[2], event, side, freedom, floor, ceiling)
+        return Moments(
+            estimate,
+            sums[0],
+            sums[1],
+            sums[2],
+            event,
+            side,
+            freedom,
+            floor,
+            ceiling,
+            of_draws,
+        )

@@ -37,10 +37,10 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from evenhand.confidence import check_level
 from evenhand.designs import Design
 from evenhand.errors import EvenhandError
 from evenhand.estimates import Estimate
-from evenhand.intervals import check_level
 from evenhand.openings import open_queries
 from evenhand.sampling import expected_by_fold
 from evenhand.stages import Round

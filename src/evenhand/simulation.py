@@ -28,11 +28,12 @@ from typing import Any
 import numpy as np
 
 from evenhand import targets, utilities
+from evenhand.confidence import check_level
 from evenhand.designs import Design, design
 from evenhand.errors import EvenhandError
 from evenhand.features import features, signal
 from evenhand.focus import FOCUSED
-from evenhand.intervals import DEFAULT, check_interval, check_level, chosen
+from evenhand.intervals import DEFAULT, check_interval, chosen
 from evenhand.measures import Measure, linear
 from evenhand.pools import pool
 from evenhand.precision import in_float64
@@ -190,7 +191,7 @@ def simulate(
     replications
         Studies a setting.
     level, interval
-        Of the intervals; the kind is one of `evenhand.intervals.INTERVALS`.
+        Of the intervals; the kind is one of `evenhand.intervals.INTERVALS`, but `betting`.
     seed
         Settings share it, so that they differ in nothing else.
     progress
@@ -203,7 +204,11 @@ def simulate(
     """
     goal.target.check_linear()
     check_level(level)
-    check_interval(chosen(interval, None))
+    if check_interval(chosen(interval, None)).bets:
+        raise EvenhandError(
+            f"{interval} intervals are made from each draw, and simulations keep sums of draws",
+            hint="take 'auto', or call `evenhand.estimate` for studies of your own",
+        )
     if replications < 2:
         raise EvenhandError(f"a simulation needs at least 2 replications, got {replications}")
     samplers, learn = list(samplers), list(learn)

@@ -585,7 +585,8 @@ class Study:
             See `evenhand.estimators.estimate`.
         estimator
             ``importance``, ``difference`` or ``cross-fitted`` (see `evenhand.estimators`); ``auto``
-            takes the last where a round was drawn by fold, else the first.
+            takes the last where a round was drawn by fold, and the first elsewhere and for betting
+            intervals.
         model, method
             What learns the control variate, and how it is fitted.
 

@@ -1,6 +1,6 @@
 """Judgments needed to name the best system of TREC-8 with 95 % probability.
 
-    python tests/benchmarks/best.py [--windows 0,6,40] [--samples 2] [--replications 200]
+    python tests/benchmarks/best.py [--windows 0 6 40] [--samples 2] [--replications 200]
 
 Systems are windows of five that are adjacent in their true order (0 begins with the best of all
 71), and samples of 20 of the 71; the same studies' keys serve all designs. For each design the
@@ -8,6 +8,7 @@ budget grows by steps until nearly all studies name the truly best system; a pro
 through the shares gives the budget for 95 %, and its standard error by the delta method.
 
 `rank 2` has two rounds as `best` has, the second not focused: what of the gain is due to rounds.
+At the end stand the geometric means of the factors over the windows and over the samples.
 """
 
 from __future__ import annotations
@@ -75,16 +76,21 @@ def needed(budgets, named, replications, level=0.95):
         beside = special.log_ndtr(-curve[0] - curve[1] * x)
         return -(y * at + (replications - y) * beside).sum()
 
-    fit = optimize.minimize(loss, [-7.0, 1.2], method="BFGS")
-    a, b = fit.x
+    a, b = optimize.minimize(loss, [-7.0, 1.2], method="BFGS").x
+    # The information of a probit curve; what BFGS makes of the Hessian on its way is too rough.
+    log_density = -((a + b * x) ** 2) / 2 - np.log(2 * np.pi) / 2
+    beside = special.log_ndtr(a + b * x) + special.log_ndtr(-a - b * x)
+    weight = replications * np.exp(2 * log_density - beside)
+    rows = np.stack([np.ones(len(x)), x], axis=1)
     at = (special.ndtri(level) - a) / b
     slope = np.array([-1.0, -at]) / b
-    return at, float(np.sqrt(slope @ fit.hess_inv @ slope))
+    variance = slope @ np.linalg.pinv(rows.T @ (weight[:, None] * rows)) @ slope
+    return at, float(np.sqrt(variance))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--windows", default="0,6,40")
+    parser.add_argument("--windows", type=int, nargs="*", default=[0, 6, 40])
     parser.add_argument("--samples", type=int, default=2)
     parser.add_argument("--replications", type=int, default=200)
     parser.add_argument("--step", type=float, default=1.6)
@@ -97,12 +103,14 @@ def main() -> None:
     target, utility = world(runs, qrels, None)
     ranked = [target.systems[j] for j in np.argsort(-target.values(utility))]
     rng = np.random.default_rng(options.seed)
-    some = [(f"5 from {w}", ranked[w : w + 5]) for w in map(int, options.windows.split(","))]
+    some = [(f"5 from {w}", ranked[w : w + 5]) for w in options.windows]
     for number in range(options.samples):
         chosen = sorted(rng.choice(len(ranked), 20, replace=False))
         some.append((f"20, sample {number}", [ranked[j] for j in chosen]))
     print(f"{MEASURE}, {options.replications} studies; budget for 95 % (relative standard error)")
-    print("".join(f"{title:>19}" for title in ("systems", "lead", *DESIGNS, "rank / best")))
+    heads = ("systems", "lead", *DESIGNS, "naive / best 2", "rank / best 2")
+    print("".join(f"{title:>19}" for title in heads))
+    factors: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for title, systems in some:
         target, utility = world(runs, qrels, systems)
         first, second = np.sort(target.values(utility))[::-1][:2]
@@ -113,10 +121,17 @@ def main() -> None:
             )
             at[design] = needed(*found, options.replications)
         cells = [f"{np.exp(n):,.0f} ({error:.0%})" for n, error in at.values()]
-        factor = np.exp(at["rank"][0] - at["best 2"][0])
-        error = factor * np.hypot(at["rank"][1], at["best 2"][1])
-        row = (title, f"{first - second:.2f}", *cells, f"{factor:.2f} +- {error:.2f}")
+        for than in ("naive", "rank"):
+            found = at[than][0] - at["best 2"][0], np.hypot(at[than][1], at["best 2"][1])
+            kind = "windows of 5" if len(systems) == 5 else "samples of 20"
+            factors.setdefault((kind, than), []).append(found)
+            cells.append(f"{np.exp(found[0]):.2f} +- {np.exp(found[0]) * found[1]:.2f}")
+        row = (title, f"{first - second:.2f}", *cells)
         print("".join(f"{cell:>19}" for cell in row), flush=True)
+    for (kind, than), found in factors.items():
+        log, error = np.array(found).T
+        mean, told = np.exp(log.mean()), np.sqrt((error**2).sum()) / len(log)
+        print(f"{len(log)} {kind}: {than} / best 2 = {mean:.2f} +- {mean * told:.2f}")
 
 
 if __name__ == "__main__":

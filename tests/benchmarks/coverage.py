@@ -51,6 +51,7 @@ PREVALENCE, SIZES = (0.01, 0.03, 0.1, 0.3), (20, 50, 100, 200, 500)
 DESIGNS, LAWS, KINDS = ("rank", "flat", "naive", "uniform"), ("distinct", "iid"), ("any", "top")
 GOALS = ("absolute", "pair-near", "pair-far", "rank")
 ENOUGH = (4.0, 6.0, 10.0)
+OF_MOMENTS = [name for name, one in INTERVALS.items() if not one.bets]
 #: Queries, systems, depth, documents a query, and measure of each made pool.
 POOLS = {
     "short": (20, 6, 20, 80, "RBP(p=0.8)@20"),
@@ -177,7 +178,7 @@ def points(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 y4 = (expected * free**2)[:, None] * (reach * utility[:, None]) ** 4
                 effective = (y.sum(0) ** 2 / np.where(y4.sum(0) > 0, y4.sum(0), 1)).mean()
                 sd = d.std(0)
-                limits = {i: one.limits(moments, 0.95) for i, one in INTERVALS.items()}
+                limits = {i: INTERVALS[i].limits(moments, 0.95) for i in OF_MOMENTS}
                 limits["oracle"] = d - 1.959964 * sd, d + 1.959964 * sd
                 row: dict[str, Any] = {
                     "pool": name,
@@ -217,7 +218,7 @@ def shown(rows: list[dict[str, Any]], count: int) -> None:
     oracle, effective = column("oracle coverage"), column("events")
     heads = "".join(f"{f'ratio, {e:g}+ events':>20}" for e in ENOUGH)
     print(f"{'interval':<10}{'lowest':>9}{'contrast':>9}{'< .935':>9}{'mean':>8}{heads}")
-    for name in (*INTERVALS, "oracle"):
+    for name in (*OF_MOMENTS, "oracle"):
         coverage, worst = column(f"{name} coverage"), column(f"{name} worst")
         ratio = column(f"{name} width") / np.maximum(column("oracle width"), 1e-300)
         text = f"{name:<10}{coverage.min():>9.3f}{worst.min():>9.3f}{(coverage < 0.935).sum():>9}"
@@ -231,7 +232,7 @@ def shown(rows: list[dict[str, Any]], count: int) -> None:
     print(
         f"{'':<10}" + "".join(f"{f'{p:.0%}, {n}':>9}" for p in PREVALENCE for n in (20, 100, 500))
     )
-    for name in (*INTERVALS, "oracle"):
+    for name in (*OF_MOMENTS, "oracle"):
         text = f"{name:<10}"
         for p, n in itertools.product(PREVALENCE, (20, 100, 500)):
             some = [r[f"{name} coverage"] for r in rows if (r["prevalence"], r["n"]) == (p, n)]

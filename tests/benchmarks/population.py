@@ -1,12 +1,18 @@
 """Coverage of intervals for queries like these, by studies of queries drawn anew.
 
     python tests/benchmarks/population.py [--replications 300] [--sizes 250 1000] [--queries 50]
+        [--worlds SYNTH TREC-8] [--learn]
 
 On TREC-8, 20 of 71 runs, its 50 queries are the population: each study has so many of them, drawn
 with replacement, and what is to be covered is the mean over the 50. On SYNTH every study has users
-of its own, of 400 items, and what is to be covered is the expectation. Beside intervals for queries
-like these stand those for the study's own queries, which claim less and cover less; and the
-standard deviation of the estimates over studies beside the root mean square of what is estimated.
+of its own, of 400 items, and what is to be covered is the expectation. `all` is how often intervals
+for queries like these cover that, by the default and by Student's intervals; `own`, how often those
+for the study's own queries cover what is true of these. An interval for all queries is one for its
+own, widened: where `own` is above 95 %, `all` is for the same reason.
+
+Beside them stand the parts of the standard deviation: of the estimates over studies and as told,
+and of the study's own true values over studies and as told, which is what choosing the queries
+adds. With --learn estimates are cross-fitted, as a study's on disk are.
 """
 
 from __future__ import annotations
@@ -21,10 +27,13 @@ import numpy as np
 import pyarrow as pa
 
 from evenhand import targets
+from evenhand.controls import cross_fit
 from evenhand.designs import design
 from evenhand.estimators import estimate
+from evenhand.features import features
 from evenhand.paper.synthetic import PRINTED_SYSTEMS, expected_users, synth
 from evenhand.pools import Pool, pool
+from evenhand.prior import NumPyroPrior
 from evenhand.sampling import draw
 from evenhand.stages import Round
 from evenhand.trec import read_qrels, read_runs
@@ -127,38 +136,51 @@ def of_synth() -> World:
     return World(measure, targets.target(one, measure).values(likely), study)
 
 
-def rows(world: World, n: int, size: int, replications: int) -> Iterator[tuple[float, ...]]:
-    """Of systems and of contrasts: coverage for these and for all queries, true and told sd."""
-    rng, found = np.random.default_rng(1), []
+def rows(
+    world: World, n: int, size: int, replications: int, learn: bool
+) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
+    """Of systems and of contrasts: coverage by kind, its Monte Carlo error, and the parts of sd."""
+    rng = np.random.default_rng(1)
+    found: dict[str, list[list[np.ndarray]]] = {"systems": [], "contrasts": []}
     for number in range(replications):
         made, utility = world.study(rng, size)
         goal = targets.rank(targets.target(made, world.measure))
         sample = draw(jax.random.key(number), design(goal, rank_utility(made)), n)
-        here = estimate(goal, [Round(sample, utility[sample.draws])])
-        wide, aim = here.for_population(), goal.matrix @ world.truth
-        found.append(
-            [
-                (value, inside(here), inside(wide), error**2)
-                for value, inside, error in (
-                    (
-                        wide.value,
-                        lambda e: (e.low <= world.truth) & (world.truth <= e.high),
-                        wide.std_error,
-                    ),
-                    (
-                        wide.contrast,
-                        lambda e, aim=aim: (e.contrast_low <= aim) & (aim <= e.contrast_high),
-                        wide.contrast_std_error,
-                    ),
-                )
-            ]
-        )
-    for parts in zip(*found, strict=True):
-        value, narrow, covered, square = map(np.array, zip(*parts, strict=True))
+        judged = [Round(sample, utility[sample.draws])]
+        controls = None
+        if learn:
+            controls = [cross_fit(NumPyroPrior(features(made)), goal, judged, [0])]
+        here = estimate(goal, judged, controls=controls)
+        simple = estimate(goal, judged, controls=controls, interval="student")
+        own, k = goal.target.values(utility), len(world.truth)
+        for what, prefix, matrix in (
+            ("systems", "", np.eye(k)),
+            ("contrasts", "contrast_", goal.matrix),
+        ):
+
+            def covers(e, truth, prefix=prefix, matrix=matrix):
+                low, high = (getattr(e, f"{prefix}{end}") for end in ("low", "high"))
+                return (low <= matrix @ truth) & (matrix @ truth <= high)
+
+            wide = here.for_population()
+            found[what].append(
+                [
+                    covers(here, own),
+                    covers(simple, own),
+                    covers(wide, world.truth),
+                    covers(simple.for_population(), world.truth),
+                    getattr(here, "contrast" if prefix else "value"),
+                    getattr(wide, f"{prefix}std_error") ** 2,
+                    matrix @ own,
+                    np.diag(getattr(here, f"{prefix}between")),
+                ]
+            )
+    for what, studies in found.items():
+        *covered, value, told, own, between = map(np.array, zip(*studies, strict=True))
         # Systems of one study are covered together: the error is that of their mean over studies.
-        error = covered.mean(1).std(ddof=1) / np.sqrt(replications)
-        spread, told = np.sqrt(value.var(0).mean()), np.sqrt(square.mean())
-        yield narrow.mean(), covered.mean(), error, spread, told
+        error = [c.mean(1).std(ddof=1) / np.sqrt(replications) for c in covered]
+        parts = (value.var(0).mean(), told.mean(), own.var(0).mean(), between.mean())
+        yield what, np.array([c.mean() for c in covered]), np.array(error), np.sqrt(parts)
 
 
 def main() -> None:
@@ -166,20 +188,24 @@ def main() -> None:
     parser.add_argument("--replications", type=int, default=300)
     parser.add_argument("--sizes", type=int, nargs="+", default=[250, 1000])
     parser.add_argument("--queries", type=int, default=50)
+    parser.add_argument("--worlds", nargs="+", default=["SYNTH", "TREC-8"])
+    parser.add_argument("--learn", action="store_true", help="cross-fitted estimates")
     options = parser.parse_args()
-    worlds = {"SYNTH": of_synth()} | ({"TREC-8": trec()} if DATA.is_dir() else {})
-    print("data        n  of         these queries  queries like these       sd  told sd")
-    for name, world in worlds.items():
+    makers = {"SYNTH": of_synth} | ({"TREC-8": trec} if DATA.is_dir() else {})
+    kinds = ("own", "own, Student", "all", "all, Student")
+    heads = "".join(f"{kind:>16}" for kind in kinds)
+    print(f"data        n  of       {heads}      sd    told queries    told")
+    for name, maker in makers.items():
+        if name not in options.worlds:
+            continue
+        world = maker()
         for n in options.sizes:
-            both = rows(world, n, options.queries, options.replications)
-            for what, (narrow, covered, error, spread, told) in zip(
-                ("systems", "contrasts"), both, strict=True
-            ):
-                print(
-                    f"{name:8} {n:4}  {what:9} {narrow:14.3f} {covered:14.3f} +- {error:.3f} "
-                    f"{spread:8.3f} {told:8.3f}",
-                    flush=True,
-                )
+            counts = (n, options.queries, options.replications)
+            for what, covered, error, parts in rows(world, *counts, options.learn):
+                cells = (f"{c:.3f} +- {e:.3f}" for c, e in zip(covered, error, strict=True))
+                text = "".join(f"{cell:>16}" for cell in cells)
+                text += "".join(f"{part:8.3f}" for part in parts)
+                print(f"{name:8} {n:4}  {what:9}{text}", flush=True)
 
 
 if __name__ == "__main__":

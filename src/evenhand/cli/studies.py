@@ -144,10 +144,11 @@ def judge(study: str, files: tuple[str, ...], negative: str, revise: bool, form:
 @QUESTION
 @click.option(
     "--interval",
-    type=click.Choice(["auto", "cubic", "student", "normal"]),
+    type=click.Choice(["auto", "cubic", "student", "normal", "betting"]),
     default="auto",
     show_default=True,
-    help="Kind; auto is cubic, which holds where relevance is rare, unless a model holds.",
+    help="Kind; auto is cubic, which holds where relevance is rare, unless a model holds; betting "
+    "holds for every n, after one round.",
 )
 @click.option(
     "--stop-when",

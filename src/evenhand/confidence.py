@@ -1,0 +1,22 @@
+"""How sure to be: the level of an interval, the probability with which it covers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from evenhand.errors import EvenhandError
+
+__all__ = ["Level", "check_level"]
+
+#: One for all contrasts, or one for each.
+Level = float | np.ndarray
+
+
+def check_level(level: Level) -> Level:
+    """Give the confidence level back if it lies in (0, 1)."""
+    outside = np.atleast_1d(level)[~((np.atleast_1d(level) > 0) & (np.atleast_1d(level) < 1))]
+    if len(outside):
+        raise EvenhandError(
+            f"the level must lie between 0 and 1, got {outside[0]:g}", hint="--level 0.95"
+        )
+    return level
