@@ -101,12 +101,11 @@ def _apart(
         )
     fixed = [one for one in rounds if not one.depends_on]
     later = [one for one in rounds if one.depends_on]
-    if planned is None:
-        planned = unplanned(bool(fixed) + len(later)).tolist()
+    plan = list(unplanned(bool(fixed) + len(later)) if planned is None else planned)
     total = sum(len(one.sample) for one in fixed)
-    shares = [planned[0] * len(one.sample) / total for one in fixed]
+    shares = [plan[0] * len(one.sample) / total for one in fixed]
     alone = [replace(one, depends_on=("none",)) for one in fixed]
-    return [*alone, *later], [*shares, *planned[bool(fixed) :]]
+    return [*alone, *later], [*shares, *plan[bool(fixed) :]]
 
 
 @in_float64

@@ -122,6 +122,10 @@ class Deviation(Listwise, Protocol):
 class Pairwise(Listwise, Protocol):
     """A sum over ordered pairs of documents, weighted by the product of what both ranks give."""
 
+    def weight(self, rank: np.ndarray, length: np.ndarray) -> np.ndarray:
+        """Weight of each rank with those before it; no two ranks weigh the same."""
+        ...
+
     def share(self, rank: np.ndarray, length: np.ndarray) -> np.ndarray:
         """What a rank of a list of so many documents gives; float64, shape as `rank`."""
         ...
