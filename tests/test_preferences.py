@@ -224,6 +224,8 @@ def test_two_halves_of_a_round_are_the_round():
     assert both.degrees.max() <= 38
     with pytest.raises(EvenhandError, match="unknown interval 'wide'"):
         estimate_preferences(goal, [judged(sample, table)], interval="wide")
+    with pytest.raises(SupportError, match="not for judged preferences"):
+        estimate_preferences(goal, [judged(sample, table)], interval="betting")
     student = estimate_preferences(goal, [judged(sample, table)], interval="student")
     half = stats.t.ppf(0.975, 39) * whole.std_error
     np.testing.assert_allclose(student.high - student.value, half, rtol=1e-12)

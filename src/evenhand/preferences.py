@@ -285,7 +285,7 @@ def estimate_preferences(
     MissingJudgments
         If a drawn pair that counts for any system is not judged.
     SupportError
-        If a system has a pair that a stage could not draw.
+        If a system has a pair that a stage could not draw, or intervals are to be `betting`.
     EvenhandError
         If the measure is no sum over pairs, or rounds are missing or of another pool.
 
@@ -305,6 +305,11 @@ def estimate_preferences(
     intervals.check_level(level)
     interval = intervals.chosen(interval, None)
     kind = intervals.check_interval(interval)
+    if kind.bets:
+        raise SupportError(
+            "betting intervals are for documents that are graded, not for judged preferences",
+            hint="take the interval auto",
+        )
     target, given = goal.target, shares(goal.target)
     _check_rounds(target, rounds)
     fixed = [one for one in rounds if not one.depends_on]
