@@ -8,7 +8,7 @@ import pytest
 from evenhand import measures
 from evenhand.errors import EvenhandError
 from evenhand.evaluation import evaluate
-from evenhand.gradients import Errors, Levels, gradient, second_order
+from evenhand.gradients import Errors, Levels, even_parts, gradient, second_order, turned
 from evenhand.pools import Pool, pool
 from evenhand.trec import read_runs
 
@@ -117,6 +117,56 @@ def test_what_slopes_leave_out(cells, name):
     slack = 5 * np.sqrt(np.diag(covariance) / 100) + 1e-12
     assert (np.abs(found - half) <= slack).all()
     assert np.abs(half).max() > 1e-8
+
+
+@pytest.mark.parametrize("name", ["AP@6", "Rprec", "nDCG@3", "wSwaps@4"])
+def test_second_derivatives_alone(cells, name):
+    """Those of errors a thousandth as large, by differences, times a million."""
+    measure = measures.parse(name)
+    near = levels(measure, np.minimum(grades(cells, 4), 1))
+    near = near._replace(reached=0.1 + 0.7 * near.reached)
+    n = len(cells)
+    size = np.random.default_rng(0).uniform(0.5, 1, (n, 1))
+    errors = Errors(np.arange(n), size, np.ones(n), np.zeros(n), np.zeros(n, int))
+    moves = np.random.default_rng(1).choice([-1.0, 1.0], (3, n))
+    found = even_parts(cells, measure, near, errors, moves, curved=True)
+    small = even_parts(cells, measure, near, errors._replace(term=1e-3 * size), moves)
+    np.testing.assert_allclose(found, 1e6 * small, rtol=1e-3, atol=1e-7)
+    assert np.abs(found).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_how_the_gradient_turns(cells, name):
+    """By central differences along a direction, a share of it for each query."""
+    measure = measures.parse(name)
+    grade = grades(cells, 2) if name in (GRADED, *SWAPS) else np.minimum(grades(cells, 2), 1)
+    near = levels(measure, grade)
+    rng = np.random.default_rng(3)  # at whole counts some gradients jump
+    near = near._replace(reached=near.reached + rng.uniform(0.05, 0.3, near.reached.shape))
+    along = rng.normal(size=near.reached.shape)
+    share = rng.uniform(0, 1, len(cells.queries))
+    here = gradient(cells, measure, near)
+    found = turned(cells, measure, near, here, along, share)
+    ahead, behind = (
+        gradient(cells, measure, near._replace(reached=near.reached + step * along))
+        for step in (1e-5, -1e-5)
+    )
+    own = share[cells.query[cells.cell], None] * (ahead.own - behind.own) / 2e-5
+    count = share[:, None] * (ahead.count - behind.count) / 2e-5
+    np.testing.assert_allclose(found.own - here.own, own, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(found.count - here.count, count, rtol=1e-5, atol=1e-7)
+
+
+def test_where_a_count_is_held_nothing_bends(cells):
+    """As many are known to be relevant as are estimated: differences would meet a kink there."""
+    measure = measures.parse("R@2")
+    near = levels(measure, np.minimum(grades(cells, 4), 1))
+    near = near._replace(least=near.counts(cells))
+    n = len(cells)
+    errors = Errors(np.arange(n), np.ones((n, 1)), np.ones(n), np.zeros(n), np.zeros(n, int))
+    mean, covariance = second_order(cells, measure, near, errors, curved=True)
+    assert np.abs(mean).max() < 1
+    assert np.abs(covariance).max() < 1
 
 
 def test_a_group_of_fixed_size_is_certain_of_its_sum(cells):

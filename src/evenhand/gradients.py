@@ -45,7 +45,7 @@ that V_even = -B(e, e) wherever it is taken.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -59,7 +59,7 @@ from evenhand.measures import AP, Linear, R, Rprec, Swaps, nDCG, wSwaps
 from evenhand.pools import Pool
 from evenhand.precision import in_float64
 
-__all__ = ["Errors", "Gradient", "Levels", "even_parts", "gradient", "second_order"]
+__all__ = ["Errors", "Gradient", "Levels", "even_parts", "gradient", "second_order", "turned"]
 
 Smooth = nDCG | AP | R | Rprec | Swaps | wSwaps
 
@@ -247,8 +247,18 @@ def _slopes(own, counts, lists, *, measure, gain):
     return value, *slope
 
 
-@partial(jax.jit, static_argnames=("measure", "gain", "shape"))
-def _even(moves, draws, term, levels, cells, lists, *, measure, gain, shape):
+@partial(jax.jit, static_argnames=("measure", "gain"))
+def _bends(own, counts, along, lists, *, measure, gain):
+    """How the first derivatives of each list change along a direction of both."""
+
+    def total(own, counts):
+        return _by_list(own, counts, lists, measure, gain).sum()
+
+    return jax.jvp(jax.grad(total, (0, 1)), (own, counts), along)[1]
+
+
+@partial(jax.jit, static_argnames=("measure", "gain", "shape", "curved"))
+def _even(moves, draws, term, levels, cells, lists, *, measure, gain, shape, curved):
     """Equation (4) where the terms of the draws count as often as `moves` say: (moves, systems)."""
     k, n_queries = shape
     reached, least = levels
@@ -262,9 +272,17 @@ def _even(moves, draws, term, levels, cells, lists, *, measure, gain, shape):
 
     def one(move):
         moved = jnp.zeros_like(reached).at[draws].add(move[:, None] * term)
+        if curved:
+            here_slope = partial(_slope, lambda t: value(reached + t * moved))
+            return _slope(here_slope, 0.0) / 2
         return (value(reached + moved) + value(reached - moved)) / 2 - here
 
     return jax.lax.map(one, moves)
+
+
+def _slope(function, at):
+    """Derivative of a function of one number."""
+    return jax.jvp(function, (at,), (1.0,))[1]
 
 
 @partial(jax.jit, static_argnames="groups")
@@ -343,8 +361,58 @@ def gradient(pool: Pool, measure: Linear, levels: Levels) -> Gradient:
 
 
 @in_float64
+def turned(
+    pool: Pool,
+    measure: Linear,
+    levels: Levels,
+    near: Gradient,
+    along: np.ndarray,
+    share: np.ndarray,
+) -> Gradient:
+    """The gradient with a share of what it changes along a direction: w + share w' (along).
+
+    Parameters
+    ----------
+    pool, measure, levels
+        As of `gradient`.
+    near
+        Their gradient.
+    along
+        The direction, shape (cells, levels).
+    share
+        Of each query; shape (queries,).
+    """
+    known, gain = _checked(measure, levels)
+    k, n_queries = len(pool.systems), len(pool.queries)
+    order, lists = _layout(pool, known)
+    place = (levels.reached[pool.cell][order], np.tile(levels.counts(pool), (k, 1)))
+    counted = Levels(levels.gain, along).counts(pool)
+    held = 0.0 if levels.least is None else levels.least
+    counted = np.where(levels._replace(least=None).counts(pool) > held, counted, 0.0)
+    moves = (along[pool.cell][order], np.tile(counted, (k, 1)))
+    own, count = _bends(
+        *map(jnp.asarray, place),
+        tuple(map(jnp.asarray, moves)),
+        lists,
+        measure=known,
+        gain=gain,
+    )
+    by_entry = np.empty_like(near.own)
+    by_entry[order] = np.asarray(own) / n_queries
+    by_entry *= share[pool.query[pool.cell], None]
+    by_count = np.asarray(count).reshape(k, n_queries, -1) / n_queries * share[:, None]
+    return replace(near, own=near.own + by_entry, count=near.count + by_count)
+
+
+@in_float64
 def second_order(
-    pool: Pool, measure: Linear, levels: Levels, errors: Errors, seed: int = 0
+    pool: Pool,
+    measure: Linear,
+    levels: Levels,
+    errors: Errors,
+    *,
+    curved: bool = False,
+    seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """What (3) leaves out where the utilities are estimates, equation (4).
 
@@ -354,6 +422,9 @@ def second_order(
         As of `gradient`.
     errors
         What is uncertain about the utilities.
+    curved
+        Of (4) the second derivative alone, e' V'' e / 2: whole errors may bring what a ratio is
+        divided by to nothing.
     seed
         Of the signs.
 
@@ -365,19 +436,25 @@ def second_order(
     """
     given = Errors(*map(jnp.asarray, errors))
     moves = _signs(jax.random.key(seed), given, int(errors.group.max()) + 1)
-    even = even_parts(pool, measure, levels, given, moves)
+    even = even_parts(pool, measure, levels, given, moves, curved=curved)
     return even.mean(0), np.atleast_2d(np.cov(even.T))
 
 
 @in_float64
 def even_parts(
-    pool: Pool, measure: Linear, levels: Levels, errors: Errors, moves: jax.typing.ArrayLike
+    pool: Pool,
+    measure: Linear,
+    levels: Levels,
+    errors: Errors,
+    moves: jax.typing.ArrayLike,
+    *,
+    curved: bool = False,
 ) -> np.ndarray:
     """Equation (4) for given multiples of the errors' terms: float64, shape (moves, systems).
 
     Parameters
     ----------
-    pool, measure, levels, errors
+    pool, measure, levels, errors, curved
         As of `second_order`.
     moves
         How often the term of each draw counts; shape (moves, n).
@@ -395,5 +472,6 @@ def even_parts(
         measure=known,
         gain=gain,
         shape=(len(pool.systems), len(pool.queries)),
+        curved=curved,
     )
     return np.asarray(found)

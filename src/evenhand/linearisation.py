@@ -48,7 +48,7 @@ import numpy as np
 from evenhand.errors import EvenhandError, SupportError
 from evenhand.estimates import Estimate
 from evenhand.estimators import Combination, estimate
-from evenhand.gradients import Errors, Gradient, Levels, gradient, second_order
+from evenhand.gradients import Errors, Gradient, Levels, gradient, second_order, turned
 from evenhand.pools import Pool
 from evenhand.precision import in_float64
 from evenhand.sampling import SAMPLERS
@@ -64,10 +64,6 @@ SCALES = (1.0, 0.5, 0.25, 0.125)
 CHANCE = 0.5
 #: rho of equation (2).
 TRUST = 0.25
-#: Of the central difference in (3).
-STEP = 1e-4
-#: Of the errors, where second derivatives are wanted alone.
-SMALL = 1e-3
 
 
 def levels_said(goal: Goal, rounds: Sequence[Round]) -> np.ndarray:
@@ -107,10 +103,8 @@ class Near:
         The measure at `levels`, with the slope (3).
     value
         V(R^), or equation (2); shape (systems,).
-    size
-        By what errors are multiplied before the even part is taken, which then counts by the
-        inverse square: below 1 the second derivatives alone, as befits (2), since a number of
-        relevant documents that is moved by whole errors may come to nothing.
+    curved
+        Whether what this leaves out is of second derivatives alone, as befits (2).
     """
 
     goal: Goal
@@ -120,7 +114,7 @@ class Near:
     errors: Errors
     gradient: Gradient
     value: np.ndarray
-    size: float = 1.0
+    curved: bool = False
 
     @classmethod
     def of(
@@ -138,31 +132,23 @@ class Near:
         pool, gain = goal.target.pool, levels_said(goal, rounds)
         reached, predicted = _estimated(found, gain, len(pool))
         levels = Levels(gain, reached, _seen(pool, said(rounds, len(pool)), gain))
-        errors, size = _errors(found, gain, len(pool)), 1.0
+        errors, curved = _errors(found, gain, len(pool)), False
         if steady and len(gain) == 1 and all(mean is not None for mean in found.means):
             share = _share(pool, levels, predicted, errors)
             between = predicted + share[pool.query, None] * (reached - predicted)
             levels = levels._replace(reached=between)
             at = share[pool.query[errors.draws]]
             errors = errors._replace(term=errors.term * np.sqrt(2 * at - at**2)[:, None])
-            size = SMALL
+            curved = True
             near = gradient(pool, goal.target.measure, levels)
             left = reached - between
             weights = near.weights(np.arange(len(pool)), np.full(len(pool), gain[0]))
             value = near.value + left[:, 0] @ weights
-            ahead, behind = (
-                gradient(pool, goal.target.measure, levels._replace(reached=between + step * left))
-                for step in (STEP, -STEP)
-            )
-            own = share[pool.query[pool.cell], None] * (ahead.own - behind.own)
-            count = share[:, None] * (ahead.count - behind.count)
-            near = replace(
-                near, own=near.own + own / (2 * STEP), count=near.count + count / (2 * STEP)
-            )
+            near = turned(pool, goal.target.measure, levels, near, left, share)
         else:
             near = gradient(pool, goal.target.measure, levels)
             value = near.value
-        return cls(goal, rounds, reached, levels, errors, near, value, size)
+        return cls(goal, rounds, reached, levels, errors, near, value, curved)
 
     def estimate(
         self, value: np.ndarray, beyond: np.ndarray, notes: Sequence[str] = (), **options: Any
@@ -229,9 +215,13 @@ class Near:
 
     def beyond(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and covariance of what linearisation leaves out (`second_order`)."""
-        goal, errors = self.goal, self.errors._replace(term=self.errors.term * self.size)
-        mean, covariance = second_order(goal.target.pool, goal.target.measure, self.levels, errors)
-        return mean / self.size**2, covariance / self.size**4
+        return second_order(
+            self.goal.target.pool,
+            self.goal.target.measure,
+            self.levels,
+            self.errors,
+            curved=self.curved,
+        )
 
     def _weights(self, utility: np.ndarray) -> np.ndarray:
         return self.gradient.weights(np.arange(len(self.goal.target.pool)), utility)
