@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -58,6 +59,19 @@ def plain_draw(q: np.ndarray, n: int) -> np.ndarray:
     return order[np.searchsorted(end, points, side="right")]
 
 
+class Timed(NamedTuple):
+    """A step, seconds of its first call and of the best later one, and of NumPy's; bytes it moves.
+
+    Bytes are what the step must read and write at the least, 0 where that is nothing to speak of.
+    """
+
+    step: str
+    first: float
+    best: float
+    plain: float = np.nan
+    bytes: float = 0.0
+
+
 def timed(function: Callable[[], object]) -> tuple[float, float]:
     """Seconds of the first call, and the best of three more."""
     times = []
@@ -68,9 +82,9 @@ def timed(function: Callable[[], object]) -> tuple[float, float]:
     return times[0], min(times[1:])
 
 
-def large(n_cells: int, n_systems: int, n_draws: int) -> None:
+def large(target: targets.Target, n_draws: int) -> Iterator[Timed]:
     """Time design, draw and estimate over one large pool, and check the design against NumPy."""
-    target = made_target(n_cells, n_systems)
+    n_cells, entries = len(target.pool), len(target.pool.system)
     goal = targets.rank(target)
     utility = rank_utility(target.pool)
     blocks = targets.Blocks.of(target)
@@ -84,7 +98,9 @@ def large(n_cells: int, n_systems: int, n_draws: int) -> None:
     def plain() -> np.ndarray:
         return plain_design(target, utility.second_moment)
 
-    row(n_cells, "design", timed(design), timed(plain))
+    # Weight and system of every entry; second moment, floor and norm in, q out of every cell.
+    moved = 12.0 * entries + 32.0 * n_cells
+    yield Timed("design", *timed(design), timed(plain)[1], moved)
     q = design()
     np.testing.assert_allclose(np.asarray(q), plain(), rtol=1e-9)
     order, key = jnp.zeros(0, jnp.int64), jax.random.key(0)
@@ -95,22 +111,15 @@ def large(n_cells: int, n_systems: int, n_draws: int) -> None:
         draws = sampling._draw(key, expected, order, None, sampler="distinct", n=n_draws)
         return draws, expected
 
-    row(n_cells, "draw", timed(draw), timed(lambda: plain_draw(np.asarray(q), n_draws)))
+    plain_seconds = timed(lambda: plain_draw(np.asarray(q), n_draws))[1]
+    yield Timed("draw", *timed(draw), plain_seconds, 32.0 * n_cells)
     draws, expected = map(np.asarray, draw())
     truth = (np.random.default_rng(1).random(n_cells) < 0.05).astype(float)
     judged = estimators.Round(sampling.Sample("distinct", draws, expected), truth[draws])
-    row(n_cells, "estimate", timed(lambda: estimators.estimate(goal, [judged]).value), None)
+    yield Timed("estimate", *timed(lambda: estimators.estimate(goal, [judged]).value))
 
 
-def row(
-    n_cells: int, step: str, ours: tuple[float, float], theirs: tuple[float, float] | None
-) -> None:
-    """Print one line of the table."""
-    beside = f"{theirs[1]:>9.3f}{theirs[1] / ours[1]:>6.1f}x" if theirs else ""
-    print(f"{n_cells:>12,} {step:<12}{ours[0]:>9.3f}{ours[1]:>9.3f}{beside}", flush=True)
-
-
-def replicated(replications: int) -> None:
+def replicated(replications: int) -> Iterator[Timed]:
     """Time whole studies of one system, drawn and estimated over and over."""
     target = made_target(10_000, 1)
     goal = targets.absolute(target)
@@ -128,9 +137,29 @@ def replicated(replications: int) -> None:
         )
         return found.rows[0]["mean"]
 
+    loops = min(replications, 200)
+
+    def plain() -> float:
+        rng, q, end = np.random.default_rng(0), made.q, np.cumsum(made.q)
+        worth = goal.target.weights(np.arange(len(q)))[:, 0] * truth
+        found = []
+        for _ in range(loops):
+            drawn = np.searchsorted(end / end[-1], rng.random(250), side="right")
+            z = worth[drawn] / q[drawn]
+            found.append((z.mean(), z.std(ddof=1)))
+        return float(np.mean(found))
+
+    plain_seconds = timed(plain)[1] * replications / loops
     for sampler in ("iid", "distinct"):
-        first, best = timed(lambda s=sampler: studies(s))
-        print(f"{replications:>12,} studies, {sampler:<9}{first:>9.3f}{best:>9.3f}")
+        times = timed(lambda s=sampler: studies(s))
+        beside = plain_seconds if sampler == "iid" else np.nan
+        yield Timed(f"{replications:,} studies, {sampler}", *times, beside)
+
+
+def shown(size: str, one: Timed) -> str:
+    """One line of the table."""
+    beside = "" if np.isnan(one.plain) else f"{one.plain:>9.3f}{one.plain / one.best:>6.1f}x"
+    return f"{size:>12} {one.step:<25}{one.first:>9.3f}{one.best:>9.3f}{beside}"
 
 
 def main() -> None:
@@ -142,10 +171,12 @@ def main() -> None:
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     print(f"device {jax.devices()[0].device_kind}, jax {jax.__version__}")
-    print(f"{'cells':>12} {'step':<12}{'first s':>9}{'best s':>9}{'NumPy s':>9}{'ratio':>7}")
+    print(f"{'cells':>12} {'step':<25}{'first s':>9}{'best s':>9}{'NumPy s':>9}{'ratio':>7}")
     for n_cells in options.cells:
-        large(n_cells, options.systems, options.draws)
-    replicated(options.replications)
+        for one in large(made_target(n_cells, options.systems), options.draws):
+            print(shown(f"{n_cells:,}", one), flush=True)
+    for one in replicated(options.replications):
+        print(shown("10,000", one), flush=True)
 
 
 if __name__ == "__main__":
