@@ -454,9 +454,9 @@ def test_measures_that_samples_cannot_estimate(run, fails, here):
             "sums\n"
             "hint: evaluate it with complete judgments (`evenhand evaluate`), or take DCG@3\n"
         )
-    assert fails("new", "s", "a.run", "b.run", "-m", "Swaps") == (
-        "error: Swaps is not a sum over documents of weight by rank times utility by grade, but "
-        "a sum over pairs of documents: it cannot be estimated from sampled pairs\n"
+    assert fails("new", "s", "a.run", "b.run", "-m", "Judged") == (
+        "error: Judged is not a sum over documents of weight by rank times utility by grade, but "
+        "a count of judgments: it cannot be estimated from sampled pairs\n"
         "hint: evaluate it with complete judgments (`evenhand evaluate`)\n"
     )
     assert not Path("s").exists()

@@ -898,7 +898,7 @@ def without_jax():
         if known is not None:
             mass[known] = 0
         return Design(goal, "optimal/rank", mass / mass.sum(), floor)
-    def draw(key, made, n, *, sampler):
+    def draw(key, made, n, *, sampler, in_pairs):
         cells = np.random.default_rng(key).permutation(np.flatnonzero(made.q))[:n]
         return Sample(sampler, cells.astype(np.int64), n * made.q)
     proposals.design, study.draw = design, draw

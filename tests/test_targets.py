@@ -75,7 +75,7 @@ def test_by_hand():
     np.testing.assert_array_equal(found.values(np.array([0.0, 1.0, 2.0, 4.0])), [1.25, 0.75, 1.0])
 
 
-@pytest.mark.parametrize("measure", ["wSwaps", "Swaps@2", "Judged@2", "P(judged_only=True)@2"])
+@pytest.mark.parametrize("measure", ["Judged", "Judged@2", "P(judged_only=True)@2"])
 def test_what_is_no_sum_over_documents_is_refused(measure):
     with pytest.raises(EvenhandError, match="is not a sum over documents"):
         target(pool(read_runs(RUNS)), measure)

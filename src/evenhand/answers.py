@@ -19,7 +19,7 @@ from evenhand.intervals import DEFAULT, check_interval, chosen
 from evenhand.linearisation import expected_goal, guessed
 from evenhand.measures import Deviation, Pairwise, Ratio
 from evenhand.models import Model
-from evenhand.ratios import check_draws, estimate_ratio, takes_a_control
+from evenhand.ratios import check_draws, estimate_ratio
 from evenhand.rounds import Stored
 from evenhand.snapshots import Snapshot
 from evenhand.stages import Control, Round, stages
@@ -96,8 +96,6 @@ def answer(
                 hint="--for queries, or a measure that is a sum",
             )
         check_draws(goal, sum(len(one.sample) for one in rounds))
-        if estimator == "auto" and not takes_a_control(goal, rounds):
-            estimator = "importance"
         steered = expected_goal(goal, guessed(goal.target.pool, at.top_utility))
         controls = _controls(at, steered, rounds, files, combine, estimator, model, method)
         found = estimate_ratio(goal, rounds, **common, controls=controls)

@@ -83,7 +83,7 @@ from evenhand.targets import Goal, Target, contrasts
 from evenhand.trec import Qrels
 from evenhand.utilities import judged_utility
 
-__all__ = ["Combination", "Round", "combined", "estimate", "judge", "terms"]
+__all__ = ["Combination", "Round", "combined", "estimate", "estimator_name", "judge", "terms"]
 
 
 def terms(
@@ -373,7 +373,7 @@ def estimate(
         reached=reached,
         reached_value=reached_value,
         weights=omega,
-        estimator=_named(controls),
+        estimator=estimator_name(controls),
         n_rounds=len(rounds),
         n_draws=sum(len(one.sample) for one in rounds),
         n_judged=len(np.unique(np.concatenate([one.sample.draws for one in rounds]))),
@@ -383,7 +383,7 @@ def estimate(
     )
 
 
-def _named(controls: Sequence[Control | None] | None) -> str:
+def estimator_name(controls: Sequence[Control | None] | None) -> str:
     """What the estimator is called."""
     used = [control for control in controls or () if control is not None]
     if any(control.crossed for control in used):

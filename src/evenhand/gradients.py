@@ -138,11 +138,30 @@ class Gradient:
         utility
             Of each; shape (cells given,).
         """
-        reached = (utility[:, None] >= self.gain).astype(np.float64)
+        return self.adds(cells, (utility[:, None] >= self.gain).astype(np.float64))
+
+    def adds(self, cells: np.ndarray, reached: np.ndarray) -> np.ndarray:
+        """What each cell adds that reaches levels so far: shape (cells given, systems).
+
+        Parameters
+        ----------
+        cells
+            Numbers of cells.
+        reached
+            Of each and every level; shape (cells given, levels).
+        """
         found = np.einsum("cl,jcl->cj", reached, self.count[:, self.pool.query[cells]])
         for level, slope in zip(reached.T, self.own.T, strict=True):
             found += self.pool.dense(slope, cells) * level[:, None]
         return found
+
+    def change(self, along: np.ndarray) -> np.ndarray:
+        """What all cells add together: `along` of shape (cells, levels) to shape (systems,)."""
+        own = (self.own * along[self.pool.cell]).sum(1)
+        of_query = np.zeros((len(self.pool.queries), len(self.gain)))
+        np.add.at(of_query, self.pool.query, along)
+        by_system = np.bincount(self.pool.system, own, minlength=len(self.pool.systems))
+        return by_system + np.einsum("jxl,xl->j", self.count, of_query)
 
 
 class _Lists(NamedTuple):

@@ -16,9 +16,10 @@ measure is linearised between both,
     V^ = V(v) + sum_c w_c(v) (u^_c - v_c),        v = (1 - lambda) m + lambda u^,            (2)
     lambda_x = (rho M_x)^2 / ((rho M_x)^2 + s_x^2),
 
-with M_x the number predicted, trusted to within a share rho of itself, and s_x the deviation of the
-number estimated. Where draws tell N well, lambda is 1 and V^ is V(u^); where they tell little, V^
-does not divide by what they say. Its own gradient is, with w' the derivative of w,
+with M_x the number of relevant documents predicted, trusted to within a share rho of itself, and
+s_x the deviation of the number estimated. Where draws tell N well, lambda is 1 and V^ is V(u^);
+where they tell little, V^ does not divide by what they say. A prediction between two levels of
+utility reaches the upper one in part. V^ has the gradient, with w' the derivative of w,
 
     dV^ / du^_c = w_c(v) + lambda sum_b w'_cb(v) (u^_b - v_b),                               (3)
 
@@ -47,7 +48,7 @@ import numpy as np
 
 from evenhand.errors import EvenhandError, SupportError
 from evenhand.estimates import Estimate
-from evenhand.estimators import Combination, estimate
+from evenhand.estimators import Combination, estimate, estimator_name
 from evenhand.gradients import Errors, Gradient, Levels, gradient, second_order, turned
 from evenhand.pools import Pool
 from evenhand.precision import in_float64
@@ -103,6 +104,9 @@ class Near:
         The measure at `levels`, with the slope (3).
     value
         V(R^), or equation (2); shape (systems,).
+    missed
+        Of the cells drawn, how far each level is from its prediction, and of all others what a
+        typical relevant document reaches; shape (cells, levels).
     curved
         Whether what this leaves out is of second derivatives alone, as befits (2).
     """
@@ -114,6 +118,7 @@ class Near:
     errors: Errors
     gradient: Gradient
     value: np.ndarray
+    missed: np.ndarray
     curved: bool = False
 
     @classmethod
@@ -127,13 +132,13 @@ class Near:
         goal, rounds, found
             What is asked, and how the rounds enter an estimate.
         steady
-            By equation (2), where there is one level of utility and every stage has a prediction.
+            By equation (2), where every stage has a prediction.
         """
         pool, gain = goal.target.pool, levels_said(goal, rounds)
         reached, predicted = _estimated(found, gain, len(pool))
         levels = Levels(gain, reached, _seen(pool, said(rounds, len(pool)), gain))
         errors, curved = _errors(found, gain, len(pool)), False
-        if steady and len(gain) == 1 and all(mean is not None for mean in found.means):
+        if steady and all(mean is not None for mean in found.means):
             share = _share(pool, levels, predicted, errors)
             between = predicted + share[pool.query, None] * (reached - predicted)
             levels = levels._replace(reached=between)
@@ -142,13 +147,13 @@ class Near:
             curved = True
             near = gradient(pool, goal.target.measure, levels)
             left = reached - between
-            weights = near.weights(np.arange(len(pool)), np.full(len(pool), gain[0]))
-            value = near.value + left[:, 0] @ weights
+            value = near.value + near.change(left)
             near = turned(pool, goal.target.measure, levels, near, left, share)
         else:
             near = gradient(pool, goal.target.measure, levels)
             value = near.value
-        return cls(goal, rounds, reached, levels, errors, near, value, curved)
+        missed = _missed(found, gain, len(pool))
+        return cls(goal, rounds, reached, levels, errors, near, value, missed, curved)
 
     def estimate(
         self, value: np.ndarray, beyond: np.ndarray, notes: Sequence[str] = (), **options: Any
@@ -173,15 +178,14 @@ class Near:
             If some system is not covered.
         """
         goal, gain, pool = self.goal, self.levels.gain, self.goal.target.pool
-        one_level = len(gain) == 1
+        one_level, every = len(gain) == 1, np.arange(len(pool))
+        controls = options.pop("controls", None)
         if one_level:
-            weights, judged = self._weights(np.full(len(pool), gain[0])) / gain[0], self.rounds
+            weights = self.gradient.weights(every, np.full(len(pool), gain[0])) / gain[0]
+            judged = self.rounds
         else:
-            # Weights are of what was judged, and of a typical relevant document elsewhere.
-            known = said(self.rounds, len(pool))
-            typical = known[known > 0].mean() if (known > 0).any() else gain[0]
-            typical = gain[np.argmin(np.abs(gain - typical))]
-            weights = self._weights(np.where(np.isnan(known), typical, known))
+            # Weights are of what was judged, less what was predicted.
+            weights = self.gradient.adds(every, self.missed)
             judged = [one.as_one() for one in self.rounds]
         interval = options.pop("interval", "auto")
         plain = estimate(
@@ -191,6 +195,7 @@ class Near:
             bounded=False,
             beyond=beyond,
             top_utility=float(gain[0]) if one_level else 1.0,
+            controls=controls if one_level else None,
             **options,
         )
         lost = int((plain.covered < 1).sum())
@@ -210,6 +215,7 @@ class Near:
             contrast_low=plain.contrast_low + moved,
             contrast_high=plain.contrast_high + moved,
             reached_value=value,
+            estimator=estimator_name(controls),
             notes=(*notes, *plain.notes),
         )
 
@@ -223,15 +229,15 @@ class Near:
             curved=self.curved,
         )
 
-    def _weights(self, utility: np.ndarray) -> np.ndarray:
-        return self.gradient.weights(np.arange(len(self.goal.target.pool)), utility)
-
 
 def _steps(utility: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    """Which levels a utility reaches; of one level a prediction, or a mean, may reach a part."""
-    if len(gain) == 1:
-        return utility[:, None] / gain
-    return (utility[:, None] >= gain).astype(np.float64)
+    """Which levels a utility reaches; a prediction, or a mean, may reach a part of one.
+
+    Steps of the levels sum up to the utility.
+    """
+    below = np.append(0.0, gain[:-1])
+    steps = (utility[:, None] - below) / (gain - below)
+    return steps if len(gain) == 1 else np.clip(steps, 0.0, 1.0)
 
 
 def _estimated(found: Combination, gain: np.ndarray, n_cells: int) -> tuple[np.ndarray, np.ndarray]:
@@ -249,6 +255,21 @@ def _estimated(found: Combination, gain: np.ndarray, n_cells: int) -> tuple[np.n
             residual = _steps(one.utility, gain) - steps[draws]
             np.add.at(reached, draws, residual * (weight[draws] / expected[draws])[:, None])
     return reached + predicted, predicted
+
+
+def _missed(found: Combination, gain: np.ndarray, n_cells: int) -> np.ndarray:
+    """How far what was judged is from what was predicted, of each level; see `Near`."""
+    drawn = [one for stage in found.together for one in stage]
+    relevant = np.concatenate([one.utility[one.utility > 0] for one in drawn])
+    missed = np.tile(
+        _steps(relevant.mean(keepdims=True) if len(relevant) else gain[:1], gain), (n_cells, 1)
+    )
+    for stage, mean in zip(found.together, found.means, strict=True):
+        for one in stage:
+            draws = one.sample.draws
+            predicted = 0.0 if mean is None else _steps(mean[draws], gain)
+            missed[draws] = _steps(one.utility, gain) - predicted
+    return missed
 
 
 def _share(pool: Pool, levels: Levels, predicted: np.ndarray, errors: Errors) -> np.ndarray:

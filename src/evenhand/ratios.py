@@ -28,16 +28,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evenhand.errors import EvenhandError, SupportError
+from evenhand.errors import EvenhandError
 from evenhand.estimates import Estimate
 from evenhand.estimators import combined
-from evenhand.linearisation import Near, levels_said
+from evenhand.linearisation import Near
 from evenhand.measures import AP
 from evenhand.precision import in_float64
 from evenhand.stages import Control, Round
 from evenhand.targets import Goal
 
-__all__ = ["LEAST", "check_draws", "estimate_ratio", "takes_a_control"]
+__all__ = ["LEAST", "check_draws", "estimate_ratio"]
 
 #: Draws that a query must have on average, so that what it is divided by can be told; `AP`, which
 #: asks of pairs of documents, needs twice as many.
@@ -81,7 +81,7 @@ def estimate_ratio(
     goal
         The contrasts wanted; its target's measure is a ratio.
     rounds, level, planned, combine, controls
-        As in `evenhand.estimators.estimate`. Control variates need utilities of one level.
+        As in `evenhand.estimators.estimate`.
     interval
         ``auto`` is Student's: a cubic one asks what an event weighs that was not seen, and the
         gradient does not know.
@@ -96,16 +96,11 @@ def estimate_ratio(
     Raises
     ------
     SupportError
-        If some system is not covered, or a control variate is given where there are several levels.
+        If some system is not covered, or a control variate would bias its stage.
     """
     found = combined(goal, rounds, planned=planned, combine=combine, controls=controls)
     near = Near.of(goal, rounds, found, steady=True)
-    pool, gain = goal.target.pool, near.levels.gain
-    if len(gain) > 1 and any(control is not None for control in controls or ()):
-        raise SupportError(
-            f"{goal.target.measure} with {len(gain)} levels of utility takes no control variate",
-            hint="--estimator importance",
-        )
+    pool = goal.target.pool
     bias, beyond = near.beyond()
     bias = bias if correct else np.zeros(len(bias))
     note = (
@@ -129,8 +124,3 @@ def estimate_ratio(
         controls=controls,
         interval=interval,
     )
-
-
-def takes_a_control(goal: Goal, rounds: Sequence[Round]) -> bool:
-    """Whether predictions can be used: of one level of utility."""
-    return len(levels_said(goal, rounds)) == 1

@@ -7,7 +7,7 @@ on average. Beside the mean error of the systems' values, its Monte Carlo error 
 square error stands how often the intervals of systems cover.
 
 - plain: the ratio of unbiased estimates; corrected: with its second-order bias taken off.
-- steadied: with a cross-fitted model's predictions, corrected (of utilities of one level only).
+- steadied: with a cross-fitted model's predictions, corrected.
 """
 
 from __future__ import annotations
@@ -58,15 +58,13 @@ def rows(cells: Pool, utility: np.ndarray, measure: str, n: int, replications: i
     for key in jax.random.split(jax.random.key(n), replications):
         sample = draw(key, made, n)
         rounds = [Round(sample, utility[sample.draws])]
-        controls = control_variates(prior, linear, rounds) if len(gain) == 1 else None
+        controls = control_variates(prior, linear, rounds)
         for name, given in found.items():
-            if name == "steadied" and controls is None:
-                continue
             options = {"controls": controls} if name == "steadied" else {}
             one = estimate_ratio(goal, rounds, correct=name != "plain", **options)
             covers = (one.low <= truth) & (truth <= one.high)
             given.append((one.value - truth, covers))
-    return {name: np.array(given) for name, given in found.items() if given}
+    return {name: np.array(given) for name, given in found.items()}
 
 
 def main() -> None:
