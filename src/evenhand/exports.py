@@ -172,6 +172,7 @@ def _lines(at: Snapshot, cells: np.ndarray, line: str, *columns: list[str]) -> s
     pool = at.goal.target.pool
     for ids in (pool.queries, pool.documents):
         # pyarrow makes its compute functions when it is imported.
+        # Functions of pyarrow.compute are made when it is imported; its types do not know them.
         odd = ids.filter(pc.match_substring_regex(ids, r"\s"))  # pyright: ignore[reportAttributeAccessIssue]
         if len(odd):
             raise EvenhandError(

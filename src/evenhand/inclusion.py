@@ -68,7 +68,7 @@ def _sliced(sample: Sample, goal: Goal) -> np.ndarray:
     share, middle = np.diff(edges), (edges[1:] + edges[:-1]) / 2
     cell = order[np.minimum(np.searchsorted(end, middle, side="right"), len(order) - 1)]
     never = np.zeros(len(order))
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore"):  # as above, of a slice
         np.add.at(never, cell, np.log1p(-np.minimum(share, 1.0)))
     return -np.expm1(never)
 
