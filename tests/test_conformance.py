@@ -85,9 +85,14 @@ def by_pytrec_eval(run, grades, queries, level) -> np.ndarray:
 
 
 def by_ir_measures(run, grades, queries, names) -> np.ndarray:
-    peers = [ir_measures.parse_measure(name) for name in names]
-    value = {(m.measure, m.query_id): m.value for m in ir_measures.iter_calc(peers, grades, run)}
-    return np.array([[value.get((peer, q), 0.0) for q in queries] for peer in peers])
+    """Each measure in a call of its own: ir_measures 0.4.3 takes up a set of them in the order of
+    their hashes, and gives a plain nDCG the gains of another nDCG that happens to come first.
+    """
+    expected = []
+    for peer in map(ir_measures.parse_measure, names):
+        value = {m.query_id: m.value for m in ir_measures.iter_calc([peer], grades, run)}
+        expected.append([value.get(query, 0.0) for query in queries])
+    return np.array(expected)
 
 
 @real
