@@ -115,6 +115,7 @@ class Design:
         return f"Design({self.name}, floor {self.floor:g}, {support:,} of {len(self.q):,} pairs)"
 
 
+@jax.jit
 def proposal(norms: jax.typing.ArrayLike, second_moment: jax.typing.ArrayLike) -> jax.Array:
     """q* of equation (2).
 
@@ -136,6 +137,7 @@ def proposal(norms: jax.typing.ArrayLike, second_moment: jax.typing.ArrayLike) -
     return _normalised(root * jnp.asarray(norms))
 
 
+@jax.jit
 def mixture(q: jax.typing.ArrayLike, q0: jax.typing.ArrayLike, floor: float) -> jax.Array:
     """(1 - floor) q + floor q0; all of q0 where q has no mass at all. Shapes (cells,)."""
     q, q0 = jnp.asarray(q), jnp.asarray(q0)
@@ -174,6 +176,7 @@ def variance(
     return terms.sum(0) - (mean @ a) ** 2
 
 
+@jax.jit
 def _normalised(mass: jax.Array) -> jax.Array:
     mass = require_float64(mass, "the mass of a proposal")
     total = mass.sum()

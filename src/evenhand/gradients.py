@@ -52,7 +52,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.interpolate import PchipInterpolator
 
 from evenhand.errors import EvenhandError
 from evenhand.measures import AP, Linear, R, Rprec, Swaps, nDCG, wSwaps
@@ -211,6 +210,8 @@ class _Cells(NamedTuple):
 
 def _ideal(measure: nDCG, gain: tuple[float, ...], counts: jax.Array) -> jax.Array:
     """Equation (2), shape (lists,)."""
+    from scipy.interpolate import PchipInterpolator  # here, since it takes a tenth of a second
+
     last = measure.cutoff or 100_000
     whole = np.concatenate([[0.0], np.cumsum(measure.dcg.weight(np.arange(1, last + 1)))])
     # Beyond rank k nothing is added.

@@ -216,8 +216,9 @@ class NumPyroPrior:
             )
             for labels in sets
         ]
-        features, judged = jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *rows)
-        one = jax.tree.map(lambda x: x[0, 0], (features, judged))
+        stacked = jax.tree.map(lambda *x: np.stack(x), *rows)
+        one = jax.tree.map(lambda x: jnp.asarray(x[0, 0]), stacked)
+        features, judged = jax.tree.map(jnp.asarray, stacked)
         leaves, made_of = jax.tree.flatten((*one, levels))
         d = _n_parameters(model, made_of, tuple((x.shape, x.dtype) for x in leaves))
         # Not quite 0: there NumPyro's Bernoulli has a kink, of which autodiff takes one side.

@@ -44,6 +44,7 @@ def all_free(expected: jax.Array) -> jax.Array:
     return jnp.ones_like(expected)
 
 
+@jax.jit
 def unsure(expected: jax.Array) -> jax.Array:
     """Distinct draws vary the less, the surer they were: 1 - E."""
     return jnp.maximum(1.0 - expected, 0.0)

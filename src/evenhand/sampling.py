@@ -402,7 +402,7 @@ def expected_by_fold(
     most = np.full(folds, n) * (support > 0) if SAMPLERS[sampler].repeats else support
     sizes = fold_sizes(np.bincount(fold, together, minlength=folds), most)
     apart = [
-        np.asarray(law(jnp.asarray(np.where(fold == f, q, 0.0)), size))
+        np.asarray(law(jnp.asarray(np.where(fold == f, q, 0.0)), int(size)))
         for f, size in enumerate(sizes)
     ]
     return np.sum(apart, 0), sizes

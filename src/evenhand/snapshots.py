@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,11 +17,13 @@ from evenhand.archive import Settings
 from evenhand.errors import StudyError, listed
 from evenhand.features import features
 from evenhand.ledger import Ledger
-from evenhand.models import Model
-from evenhand.prior import NumPyroPrior
 from evenhand.rounds import Stored
 from evenhand.stages import Round
 from evenhand.targets import Goal
+
+if TYPE_CHECKING:
+    from evenhand.models import Model
+    from evenhand.prior import NumPyroPrior
 
 __all__ = ["Snapshot"]
 
@@ -101,6 +104,8 @@ class Snapshot:
         method: str = "laplace",
     ) -> NumPyroPrior:
         """The model that learns from the study's judgments; see `evenhand.study.Study.prior`."""
+        from evenhand.prior import NumPyroPrior  # here: it takes half a second
+
         signals: dict[str, np.ndarray] = {}
         for stored in self.ledger.files if files is None else files:
             signals |= stored.signals

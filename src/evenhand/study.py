@@ -26,28 +26,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 import pyarrow as pa
 
-from evenhand import archive, diagnostics, targets
+from evenhand import archive, targets
 from evenhand import rounds as round_files
-from evenhand.answers import answer
 from evenhand.errors import EvenhandError, StudyError
-from evenhand.estimates import Estimate
 from evenhand.exports import Export, export
 from evenhand.features import read_signals
 from evenhand.intervals import DEFAULT
 from evenhand.ledger import Ledger
 from evenhand.measures import Linear, Measure, Pairwise, Ratio, sampled
-from evenhand.models import Model
-from evenhand.plans import Plan, plan
 from evenhand.pools import Pool, pool
-from evenhand.prior import NumPyroPrior
-from evenhand.proposals import foresee, propose
-from evenhand.ratios import check_draws
 from evenhand.receipts import Drawn, Taken
 from evenhand.sampling import draw
 from evenhand.snapshots import Snapshot
@@ -55,6 +48,14 @@ from evenhand.stages import Round
 from evenhand.store import JudgmentStore
 from evenhand.trec import Qrels, Runs, read_qrels, read_queries, read_runs
 from evenhand.utilities import Utility
+
+# NumPyro takes half a second to import, which a command that fits nothing need not wait for: what
+# needs it is imported where it is used.
+if TYPE_CHECKING:
+    from evenhand.estimates import Estimate
+    from evenhand.models import Model
+    from evenhand.plans import Plan
+    from evenhand.prior import NumPyroPrior
 
 __all__ = ["Study"]
 
@@ -307,6 +308,10 @@ class Study:
         EvenhandError
             If an argument cannot be used; then nothing is written.
         """
+        from evenhand import diagnostics
+        from evenhand.proposals import propose
+        from evenhand.ratios import check_draws
+
         earlier = self._rounds()
         name = round_files.named(len(earlier) + 1)
         plan, joined = self.settings.plan, max((r.record.cells for r in earlier), default=0)
@@ -439,6 +444,10 @@ class Study:
         EvenhandError
             If not exactly one thing is wanted, or a number cannot be used.
         """
+        from evenhand.answers import answer
+        from evenhand.plans import plan
+        from evenhand.proposals import foresee
+
         at = self._snapshot()
         found = answer(at, level=level) if at.whole()[0] else None
         return plan(
@@ -595,6 +604,8 @@ class Study:
         MissingJudgments
             If no round is wholly judged.
         """
+        from evenhand.answers import answer
+
         return answer(
             self._snapshot(),
             level=level,

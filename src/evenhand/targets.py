@@ -262,6 +262,7 @@ class Goal:
         ]
 
 
+@jax.jit
 def contrasts(weights: jax.typing.ArrayLike, matrix: jax.typing.ArrayLike) -> jax.Array:
     """The contrasts a = C w, with exactly 0 where a comparative contrast meets equal weights.
 
