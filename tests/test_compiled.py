@@ -1,4 +1,4 @@
-"""What the command line keeps compiled, and how JAX is set up for a command."""
+"""What the command line keeps compiled from one command to the next."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import evenhand
-from evenhand.cli.compiled import KEPT, keep_compiled, one_thread
+from evenhand.cli.compiled import KEPT, keep_compiled
 
 SOURCE = str(Path(evenhand.__file__).parents[1])
 
@@ -74,15 +74,6 @@ def test_nothing_is_kept_where_nothing_can_be_written(home):
     (home / "cache").write_text("a file where a folder should be")
     keep_compiled()
     assert "JAX_COMPILATION_CACHE_DIR" not in os.environ
-
-
-@pytest.mark.parametrize(("asked", "found"), [(None, "1"), ("2", "2")])
-def test_small_matrices_are_factorised_by_one_thread(monkeypatch, asked, found):
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", asked or "")
-    if asked is None:
-        monkeypatch.delenv("OPENBLAS_NUM_THREADS")
-    one_thread()
-    assert os.environ["OPENBLAS_NUM_THREADS"] == found
 
 
 @pytest.mark.parametrize(

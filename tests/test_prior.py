@@ -362,3 +362,17 @@ def test_protocols():
 
 def test_no_sets_no_fits():
     assert NumPyroPrior(table()).fit([]) == []
+
+
+def test_lapack_has_one_thread_while_a_fit_lasts(monkeypatch):
+    seen = []
+
+    def watched(*given, **options):
+        seen.extend(lib["num_threads"] for lib in prior._linear_algebra().info())
+        return laplace(*given, **options)
+
+    laplace = inference.laplace
+    monkeypatch.setattr(inference, "laplace", watched)
+    fit(labels(20))
+    assert seen
+    assert set(seen) == {1}

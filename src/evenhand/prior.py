@@ -25,6 +25,7 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from evenhand import inference
 from evenhand.errors import EvenhandError
@@ -227,12 +228,25 @@ class NumPyroPrior:
             start[:] = self.start.fitted.mode
         start = jnp.asarray(start)
         if self.method == "laplace":
-            fitted = inference.laplace(features, judged, jnp.asarray(levels), start, model=model)
-            fitted = jax.tree.map(np.asarray, fitted)
+            with _linear_algebra().limit(limits=1, user_api="blas"):
+                fitted = inference.laplace(
+                    features, judged, jnp.asarray(levels), start, model=model
+                )
+                fitted = jax.tree.map(np.asarray, fitted)
             return [Fitted(*(x[i] for x in fitted)) for i in range(len(sets))]
         method = {"svi": inference.svi, "nuts": inference.nuts}[self.method]
         fitted = method(*one, jnp.asarray(levels), start[0], model=model, seed=self.seed)
         return [jax.tree.map(np.asarray, fitted)]
+
+
+@functools.cache
+def _linear_algebra() -> ThreadpoolController:
+    """The threads of LAPACK, to be limited to one while it factorises many small matrices.
+
+    It would share each among threads that spin while they wait for one another: on a busy machine
+    a fit then takes twenty times as long.
+    """
+    return ThreadpoolController()
 
 
 @functools.lru_cache(maxsize=256)

@@ -11,7 +11,7 @@ import importlib.metadata
 import click
 
 from evenhand.cli import research, studies
-from evenhand.cli.compiled import keep_compiled, one_thread
+from evenhand.cli.compiled import keep_compiled
 from evenhand.cli.console import Commands
 
 __all__ = ["main"]
@@ -52,4 +52,3 @@ def main(debug: bool) -> None:
     eval "$(_EVENHAND_COMPLETE=bash_source evenhand)" into ~/.bashrc (or zsh_source, fish_source).
     """  # noqa: D301 - click wants the backspace itself
     keep_compiled()
-    one_thread()

@@ -1,7 +1,4 @@
-"""How JAX is set up for a command, before anything imports it.
-
-What it compiled for one command is kept for the next: half of a short command's time.
-"""
+"""What JAX compiled for one command, kept for the next: half of a short command's time."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import os
 import platform
 import warnings
 
-__all__ = ["keep_compiled", "one_thread"]
+__all__ = ["keep_compiled"]
 
 #: What JAX is told, where the user says nothing else.
 KEPT = {
@@ -41,13 +38,3 @@ def keep_compiled() -> None:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
     for name, value in KEPT.items():
         os.environ.setdefault(name, value)
-
-
-def one_thread() -> None:
-    """Keep the linear algebra of NumPy and LAPACK to one thread, unless the user says otherwise.
-
-    Fits factorise many small matrices one after the other. OpenBLAS would share each among threads
-    that spin while they wait, and on a busy machine a fit would take twenty times as long. XLA has
-    threads of its own.
-    """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
