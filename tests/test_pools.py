@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evenhand import pools
 from evenhand.errors import EvenhandError
 from evenhand.pools import Pool, codes_in, pool
 from evenhand.trec import read_qrels, read_runs
@@ -235,3 +236,19 @@ def test_relabelling_changes_nothing(runs, order):
     assert sorted(number) == list(range(len(cells)))
     entries = zip(number[cells.cell], cells.system, cells.rank, strict=True)
     assert sorted(entries) == sorted(zip(other.cell, other.system, other.rank, strict=True))
+
+
+@given(many_runs, st.sampled_from([None, 1, 3]), st.sampled_from([1, 2, 7]))
+@settings(max_examples=100, deadline=None)
+def test_pieces_of_the_queries_make_the_same_pool(runs, depth, piece):
+    source = read_runs(runs)
+    asked = [None, ["2", "10", "none"]]
+    for queries in asked if any("2" in run or "10" in run for run in runs.values()) else asked[:1]:
+        whole = pool(source, depth=depth, queries=queries)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pools, "PIECE", piece)
+            pieced = pool(source, depth=depth, queries=queries)
+        for name in ("query", "document", "start", "system", "rank", "score"):
+            one, other = getattr(pieced, name), getattr(whole, name)
+            np.testing.assert_array_equal(one, other)
+            assert one.dtype == other.dtype

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -165,6 +166,16 @@ def test_a_fingerprint_is_of_the_pairs_in_their_order(cells):
     assert fingerprint(pool(read_runs(RUNS, {"c": {"q1": {"d0": 1}}}), after=cells), 5) == (
         fingerprint(cells)
     )
+
+
+@pytest.mark.parametrize("piece", [1, 3, 1000])
+def test_a_fingerprint_is_of_length_and_text(monkeypatch, piece):
+    monkeypatch.setattr(rounds, "_PIECE", piece)
+    ids = {"q1": {"d": 3, "\u65e5\u672c": 2, "": 1}, "q2": {"d": 1, "\U0001f600:x": 2}}
+    made = pool(read_runs({"a": ids}))
+    texts = [text for column in made.names(np.arange(len(made))) for text in column]
+    said = "".join(f"{len(text)}:{text}" for text in texts)
+    assert fingerprint(made) == hashlib.sha256(said.encode()).hexdigest()
 
 
 # Names

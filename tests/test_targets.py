@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from evenhand import targets
 from evenhand.errors import EvenhandError
+from evenhand.evidence import events
 from evenhand.measures import parse
 from evenhand.pools import pool
 from evenhand.targets import Blocks, Target, contrast, goal, target
@@ -320,3 +321,27 @@ def test_the_norm_has_a_gradient_where_nothing_differs():
         a = jnp.array([[3.0, 2.0]])
         np.testing.assert_allclose(targets.norm(a, importance), [5.0], rtol=1e-15)
         np.testing.assert_allclose(gradient(a), [[3 / 5, 8 / 5]], rtol=1e-15)
+
+
+@pytest.mark.parametrize("piece", [1, 50, 150])
+def test_a_pool_passes_in_pieces(monkeypatch, piece):
+    found = random_target(5, 5, n_queries=6, documents=40, depth=10)
+    made = targets.rank(found)
+    cells = np.arange(len(found.pool))
+    rng = np.random.default_rng(0)
+    likely, reach = rng.random((2, len(cells)))
+    expected = 20 * likely / likely.sum()
+
+    def both():
+        return made.norms(), events(found, made.matrix, likely, expected, reach, "distinct")
+
+    assert list(found.pieces()) == [(0, len(cells))]
+    norms, whole = both()
+    monkeypatch.setattr(targets, "PIECE", piece)
+    bounds = list(found.pieces())
+    assert len(bounds) > 1
+    assert [first for first, _ in bounds[1:]] == [last for _, last in bounds[:-1]]
+    pieced_norms, pieced = both()
+    np.testing.assert_allclose(pieced_norms, norms, rtol=1e-13)
+    for one, other in zip(pieced, whole, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10)

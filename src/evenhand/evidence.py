@@ -255,15 +255,20 @@ def events(
     sampler
         Its name.
     """
-    blocks = Blocks.of(target)
-    padding = (0, blocks.size * len(blocks.place) - len(expected))
     free = np.asarray(SAMPLERS[sampler].free(jnp.asarray(expected)))
-    by_cell = [jnp.asarray(np.pad(x, padding)) for x in (expected * likely, reach, free)]
-    parts = [
-        np.asarray(_sums(blocks, jnp.asarray(rows), *by_cell))
-        for rows in np.array_split(matrix, -(-len(matrix) // _ROWS))
-    ]
-    found = np.concatenate(parts, axis=1)
+    together = []
+    for first, last in target.pieces():
+        blocks = Blocks.of(target, first, last)
+        padding = (0, blocks.size * len(blocks.place) - (last - first))
+        by_cell = [
+            jnp.asarray(np.pad(x[first:last], padding)) for x in (expected * likely, reach, free)
+        ]
+        parts = [
+            np.asarray(_sums(blocks, jnp.asarray(rows), *by_cell))
+            for rows in np.array_split(matrix, -(-len(matrix) // _ROWS))
+        ]
+        together.append(np.concatenate(parts, axis=1))
+    found = np.sum(together, axis=0)
     # Differences that are nothing but rounding are nothing.
     for one, other in ((4, 5), (5, 4)):
         found[one] = np.where(np.abs(found[one]) <= 1e-12 * np.abs(found[other]), 0.0, found[one])

@@ -64,7 +64,7 @@ class Features:
     query
         Code of each cell's query; int32, shape (n,).
     n_queries
-        Number of queries of the study; static.
+        Number of codes of queries; static.
     """
 
     values: Array
@@ -101,9 +101,27 @@ class FeatureTable:
     seen: np.ndarray
     depth: int
 
-    def rows(self, cells: np.ndarray, size: int | None = None) -> Features:
-        """Features of some cells, as a model takes them, filled up to `size` rows of zeros."""
+    def rows(
+        self, cells: np.ndarray, size: int | None = None, *, own: np.ndarray | None = None
+    ) -> Features:
+        """Features of some cells, as a model takes them, filled up to `size` rows of zeros.
+
+        Parameters
+        ----------
+        cells
+            Of the pool.
+        size
+            Rows wanted; as many as cells by default.
+        own
+            The queries that have a code of their own, in its order; all others share the one
+            behind. By default every query has its own.
+        """
         cells = np.asarray(cells)
+        query, n_queries = self.pool.query[cells], len(self.pool.queries)
+        if own is not None:
+            code = np.full(n_queries, len(own), np.int32)
+            code[own] = np.arange(len(own))
+            query, n_queries = code[query], len(own) + 1
         more = (len(cells) if size is None else size) - len(cells)
         # Ranks are few, so that their votes are looked up.
         by_rank = _votes_by_rank(self.depth)
@@ -115,8 +133,8 @@ class FeatureTable:
         return Features(
             np.pad(self.values[cells], ((0, more), (0, 0))),
             votes if len(self.seen) == shape[1] else votes[:, self.seen],
-            np.pad(self.pool.query[cells], (0, more)),
-            len(self.pool.queries),
+            np.pad(query, (0, more)),
+            n_queries,
         )
 
     def _entries(self, cells: np.ndarray) -> tuple[np.ndarray | slice, np.ndarray]:

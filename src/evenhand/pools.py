@@ -13,8 +13,10 @@ Who returned a cell, and where, is kept by cell in compressed rows: the entries 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +26,9 @@ from evenhand.errors import EvenhandError, listed
 from evenhand.trec import Qrels, Runs
 
 __all__ = ["Pool", "codes_in", "dense", "pool"]
+
+#: Entries numbered at a time: what that takes of memory passes by.
+PIECE = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -221,43 +226,95 @@ def pool(
     known, notes = _study_queries(runs, queries if after is None else after.queries.to_pylist())
     # Codes of the runs' queries among those of the study, -1 where the study does not ask it.
     query = codes_in(runs.queries, known)[runs.query]
-    keep = query >= 0
     if depth is not None:
-        keep &= runs.rank <= depth
-    system, document, rank, score = (
-        column[keep] for column in (runs.system, runs.document, runs.rank, runs.score)
-    )
-    query = query[keep]
-    if not len(query):
+        query[runs.rank > depth] = -1
+    counts = np.bincount(query + 1, minlength=len(known) + 1)[1:]
+    if not counts.any():
         raise EvenhandError(
             "no run answers any query of the study",
             hint="check that runs and queries (or qrels) come from the same collection",
         )
     # Keep only documents of the pool, in the runs' order, which is the order of their ids.
     used = np.zeros(len(runs.documents), bool)
-    used[document] = True
+    used[runs.document[query >= 0]] = True
     kept = np.flatnonzero(used)
     documents = runs.documents.take(pa.array(kept))
     narrow = np.zeros(len(used), np.int32)
     narrow[kept] = np.arange(len(kept), dtype=np.int32)
-    document = narrow[document]
-
-    cell_query, cell_document, cell = _cells(query, document, len(documents))
-    if after is not None:
-        cell_query, cell_document, cell = _append(after, documents, cell_query, cell_document, cell)
-    order, start = _by_cell(cell, system, len(cell_query), len(runs.systems))
+    n, filled, by_cell = int(counts.sum()), 0, []
+    system, rank, score = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n)
+    # Cells that a later arrival appends stand behind those of all queries.
+    for rows in _pieces(query, counts, PIECE if after is None else n):
+        part = _numbered(runs, query, narrow, rows, len(documents))
+        if after is not None:
+            part = _append(after, documents, part)
+        here = slice(filled, filled + len(part.system))
+        system[here], rank[here], score[here] = part.system, part.rank, part.score
+        by_cell.append((part.query, part.document, part.length))
+        filled = here.stop
+    cell_query, cell_document, length = map(np.concatenate, zip(*by_cell, strict=True))
     return Pool(
         systems=runs.systems,
         queries=known,
         documents=documents,
         query=cell_query,
         document=cell_document,
-        start=start,
-        system=system[order],
-        rank=rank[order],
-        score=score[order],
+        start=np.concatenate([[0], np.cumsum(length)]),
+        system=system,
+        rank=rank,
+        score=score,
         depth=depth,
         notes=(*runs.notes, *notes),
+    )
+
+
+class _Numbered(NamedTuple):
+    """The cells of some queries and their entries, as `Pool` has them; the length of each cell."""
+
+    query: np.ndarray
+    document: np.ndarray
+    length: np.ndarray
+    system: np.ndarray
+    rank: np.ndarray
+    score: np.ndarray
+
+
+def _pieces(query: np.ndarray, counts: np.ndarray, most: int) -> Iterator[np.ndarray | slice]:
+    """Rows of the queries, a few queries at a time, so that what is made of them passes by.
+
+    Parameters
+    ----------
+    query
+        Of each row; -1 for none.
+    counts
+        Rows of each query.
+    most
+        Rows wanted at a time; a single query may have more.
+    """
+    if counts.sum() <= most:
+        yield slice(None) if (query >= 0).all() else np.flatnonzero(query >= 0)
+        return
+    piece = (np.cumsum(counts) - 1) // most
+    bounds = np.flatnonzero(np.diff(piece, prepend=-1, append=piece[-1] + 1))
+    for first, last in itertools.pairwise(bounds):
+        yield np.flatnonzero((query >= first) & (query < last))
+
+
+def _numbered(
+    runs: Runs, query: np.ndarray, narrow: np.ndarray, rows: np.ndarray | slice, n_documents: int
+) -> _Numbered:
+    """Number the cells of some rows of the runs."""
+    system = runs.system[rows]
+    cell_query, cell_document, cell = _cells(query[rows], narrow[runs.document[rows]], n_documents)
+    order, start = _by_cell(cell, system, len(cell_query), len(runs.systems))
+    entries = order if isinstance(rows, slice) else rows[order]
+    return _Numbered(
+        cell_query,
+        cell_document,
+        np.diff(start),
+        system[order],
+        runs.rank[entries],
+        runs.score[entries],
     )
 
 
@@ -291,27 +348,33 @@ def _cells(query: np.ndarray, document: np.ndarray, n_documents: int) -> tuple[n
     )
 
 
-def _append(
-    after: Pool, documents: pa.Array, query: np.ndarray, document: np.ndarray, cell: np.ndarray
-) -> tuple[np.ndarray, ...]:
+def _append(after: Pool, documents: pa.Array, now: _Numbered) -> _Numbered:
     """Give cells that an earlier pool has their old numbers, and the others the numbers behind."""
     recode = codes_in(after.documents, documents)
     if (recode < 0).any():
         raise EvenhandError("the earlier pool holds documents that none of these runs returns")
     old_document = recode[after.document]
     earlier = after.query.astype(np.int64) * len(documents) + old_document
-    keys = query.astype(np.int64) * len(documents) + document
-    order = np.argsort(earlier)
-    at = np.minimum(np.searchsorted(earlier[order], keys), len(earlier) - 1)
-    old = earlier[order][at] == keys
-    if old.sum() != len(earlier):
+    keys = now.query.astype(np.int64) * len(documents) + now.document
+    at = np.searchsorted(keys, earlier)
+    if (keys[np.minimum(at, len(keys) - 1)] != earlier).any():
         raise EvenhandError("the earlier pool holds pairs that none of these runs returns")
-    number = np.empty(len(keys), np.int64)
-    number[old] = order[at[old]]
-    number[~old] = len(earlier) + np.arange(np.sum(~old))
-    inverse = np.empty(len(keys), np.int64)
-    inverse[number] = np.arange(len(keys))
-    return query[inverse], document[inverse], number[cell]
+    fresh = np.ones(len(keys), bool)
+    fresh[at] = False
+    order = np.concatenate([at, np.flatnonzero(fresh)])
+    # The entries of each cell move with it.
+    start = np.concatenate([[0], np.cumsum(now.length)])
+    length = now.length[order]
+    end = np.cumsum(length)
+    entries = np.arange(end[-1]) + np.repeat(start[order] - (end - length), length)
+    return _Numbered(
+        now.query[order],
+        now.document[order],
+        length,
+        now.system[entries],
+        now.rank[entries],
+        now.score[entries],
+    )
 
 
 def _by_cell(

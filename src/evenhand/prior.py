@@ -48,6 +48,9 @@ __all__ = [
 METHODS = ("laplace", "svi", "nuts")
 #: Rows a block, and cells a chunk of predictions.
 BLOCK, CHUNK = 2048, 1 << 14
+#: Queries that models tell apart: a Hessian has the square of their number, and among so many few
+#: have the judgments that would tell how they differ.
+MOST_QUERIES = 512
 #: Cells from which on predictions average over half the draws, in single precision.
 MANY = 1 << 20
 #: Judgments from which on an assessor is told apart from the others.
@@ -118,6 +121,7 @@ class NumPyroPosterior:
         most, kind = (inference.DRAWS // 2, np.float32) if many else (inference.DRAWS, np.float64)
         thin = -(-len(self.fitted.draws) // most)
         draws = jnp.asarray(self.fitted.draws[::thin], kind)
+        own = _told_apart(self.table, self.labels)
         levels = jnp.asarray(self.levels, kind)
         mean, second = np.empty((2, len(cells)))
 
@@ -125,7 +129,7 @@ class NumPyroPosterior:
         def chunk(first: int) -> None:
             some = cells[first : first + size]
             found = inference.moments(
-                self.table.rows(some, size),
+                self.table.rows(some, size, own=own),
                 draws,
                 levels,
                 model=self.model,
@@ -267,7 +271,16 @@ def _rows(table: FeatureTable, labels: Labels, size: int) -> tuple[Features, Jud
         np.pad(assessor.astype(np.int32), (0, missing)),
         _n_assessors(labels),
     )
-    return table.rows(labels.cells, size), judged
+    return table.rows(labels.cells, size, own=_told_apart(table, labels)), judged
+
+
+def _told_apart(table: FeatureTable, labels: Labels) -> np.ndarray | None:
+    """The queries with most judgments, where there are too many to tell all apart; else None."""
+    n_queries = len(table.pool.queries)
+    if n_queries <= MOST_QUERIES:
+        return None
+    heard = np.bincount(table.pool.query[labels.cells], minlength=n_queries)
+    return np.argsort(-heard, kind="stable")[: MOST_QUERIES - 1]
 
 
 def _n_assessors(labels: Labels) -> int:

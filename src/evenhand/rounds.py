@@ -17,6 +17,9 @@ The folder is written under another name, flushed to disk, and renamed: a proces
 leaves no half round, and of two that draw at once one is told to try again.
 """
 
+# pyarrow makes its compute functions when it is imported.
+# pyright: reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 import glob
@@ -35,6 +38,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from evenhand.errors import StudyError
@@ -51,6 +55,7 @@ __all__ = [
     "named",
     "names",
     "save",
+    "write_table",
     "write_whole",
 ]
 
@@ -58,6 +63,7 @@ _FILES = ("round.json", "design.parquet", "draws.parquet")
 _RESTORE = "restore the folder from a copy; without its design a round cannot be used"
 _NAME = re.compile(r"round-\d{3,}")
 _ABANDONED = 3600.0  # seconds after which an unfinished folder is nobody's
+_PIECE = 1 << 20  # pairs hashed at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +135,17 @@ class Record:
 def fingerprint(pool: Pool, cells: int | None = None) -> str:
     """SHA-256 over the first `cells` pairs of the pool (all by default), by their ids."""
     digest = hashlib.sha256()
+    cells = len(pool) if cells is None else cells
     for codes, ids in ((pool.query, pool.queries), (pool.document, pool.documents)):
-        for text in ids.take(pa.array(codes[:cells])).to_pylist():
-            digest.update(f"{len(text)}:{text}".encode())
+        # As "length:id", so that no two lists of ids look alike.
+        marked = pc.binary_join_element_wise(pc.cast(pc.utf8_length(ids), pa.string()), ids, ":")
+        for first in range(0, cells, _PIECE):
+            texts = marked.take(pa.array(codes[first : min(first + _PIECE, cells)]))
+            if len(texts):
+                _, offsets, data = texts.buffers()
+                kind = np.int64 if pa.types.is_large_string(texts.type) else np.int32
+                ends = np.frombuffer(offsets, kind)[[texts.offset, texts.offset + len(texts)]]
+                digest.update(memoryview(data)[ends[0] : ends[1]])
     return digest.hexdigest()
 
 
@@ -210,11 +224,26 @@ def flush(path: Path) -> None:
         os.close(handle)
 
 
+def write_table(table: pa.Table, path: Path) -> None:
+    """Write a Parquet file in which each id stands once.
+
+    By default pyarrow would write ids out where they are many, and read them twice as long.
+    """
+    coded = [field.name for field in table.schema if not pa.types.is_floating(field.type)]
+    pq.write_table(
+        table,
+        path,
+        row_group_size=max(len(table), 1),
+        use_dictionary=coded,
+        dictionary_pagesize_limit=1 << 30,
+    )
+
+
 def write_whole(path: Path, table: pa.Table, taken: str) -> None:
     """Write a Parquet file that appears whole, and never over another."""
     work = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        pq.write_table(table, work)
+        write_table(table, work)
         flush(work)
         os.link(work, path)
         flush(path.parent)

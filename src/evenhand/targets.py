@@ -38,7 +38,8 @@ so that the measure's own unit comes out and lists of different length stay comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -70,6 +71,9 @@ __all__ = [
     "rank",
     "target",
 ]
+
+#: Entries whose weights are dense, block by block, at a time.
+PIECE = 1 << 23
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,6 +144,12 @@ class Target:
     def weights(self, cells: np.ndarray) -> np.ndarray:
         """w_c of some cells: float64, shape (cells given, systems)."""
         return dense(self.start, self.system, self.weight, cells, len(self.systems))
+
+    def pieces(self) -> Iterator[tuple[int, int]]:
+        """First cell and end of stretches of the pool, of about `PIECE` entries each."""
+        wanted = np.arange(0, len(self.system), PIECE)[1:]
+        bounds = np.unique([0, *np.searchsorted(self.start, wanted), len(self.pool)])
+        return itertools.pairwise(bounds.tolist())
 
     def mean_weight(self) -> np.ndarray:
         """Mean size of the weights of each cell over the systems: float64, shape (cells,)."""
@@ -257,9 +267,11 @@ class Goal:
     def norms(self) -> np.ndarray:
         """||a_c|| of every cell, equation (3): float64, shape (cells,)."""
         matrix, importance = jnp.asarray(self.matrix), jnp.asarray(self.importance)
-        return np.asarray(_norms(Blocks.of(self.target), matrix, importance))[
-            : len(self.target.pool)
-        ]
+        found = np.empty(len(self.target.pool))
+        for first, last in self.target.pieces():
+            blocks = Blocks.of(self.target, first, last)
+            found[first:last] = np.asarray(_norms(blocks, matrix, importance))[: last - first]
+        return found
 
 
 @jax.jit
@@ -317,22 +329,26 @@ class Blocks:
     n_systems: int = field(metadata={"static": True})
 
     @classmethod
-    def of(cls, target: Target) -> Blocks:
-        """Cut a target's weights into blocks."""
-        pool, k = target.pool, len(target.systems)
+    def of(cls, target: Target, first: int = 0, last: int | None = None) -> Blocks:
+        """Cut a target's weights into blocks: those of all cells, or of a stretch of them."""
+        last, k = len(target.pool) if last is None else last, len(target.systems)
+        n_cells = last - first
         size = 1 << max(8, min(16, (1 << 19) // k).bit_length() - 1)
-        size = min(size, 1 << max(len(pool) - 1, 0).bit_length())
-        bounds = target.start[np.minimum(np.arange(0, len(pool) + size, size), len(pool))]
+        size = min(size, 1 << max(n_cells - 1, 0).bit_length())
+        start = target.start[first : last + 1]
+        bounds = start[np.minimum(np.arange(0, n_cells + size, size), n_cells)]
         n_blocks = len(bounds) - 1
         longest = int(np.diff(bounds).max())
         # Rounded up, so that pools of about one size share a compilation.
         longest = -(-longest // (step := 1 << max(longest.bit_length() - 4, 0))) * step
         block = np.repeat(np.arange(n_blocks), np.diff(bounds))
-        column = np.arange(len(target.system)) - bounds[block]
+        entries = slice(start[0], start[-1])
+        column = np.arange(start[0], start[-1]) - bounds[block]
         place = np.full((n_blocks, longest), size * k, np.int32)
         weight = np.zeros((n_blocks, longest))
-        place[block, column] = (target.cell - block * size) * k + target.system
-        weight[block, column] = target.weight
+        cell = np.repeat(np.arange(n_cells), np.diff(start))
+        place[block, column] = (cell - block * size) * k + target.system[entries]
+        weight[block, column] = target.weight[entries]
         return cls(jnp.asarray(place), jnp.asarray(weight), size, k)
 
     def map(self, function: Callable[..., jax.Array], *per_cell: jax.Array) -> jax.Array:
