@@ -56,6 +56,7 @@ __all__ = [
     "Blocks",
     "Goal",
     "Target",
+    "Whole",
     "absolute",
     "baseline",
     "best",
@@ -73,6 +74,26 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Whole:
+    """What is known of a pool of which only some cells are at hand (`evenhand.scale`).
+
+    Attributes
+    ----------
+    total
+        Weight of each system over the whole pool; shape (systems,).
+    stands
+        For how many cells of the whole each cell at hand stands in sums over the pool: one over
+        the chance that it came for them, 0 where it came for another reason; shape (cells,).
+    n_cells
+        Cells of the whole pool.
+    """
+
+    total: np.ndarray
+    stands: np.ndarray
+    n_cells: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Target:
     """Each system's weights over the pool, equation (1).
 
@@ -87,12 +108,15 @@ class Target:
     entries
         Where the entries of each cell begin, shape (cells + 1,), and whose they are, shape
         (entries,), if systems weigh also what they do not return; None for those of the pool.
+    whole
+        What is known of the other cells, where only some are at hand; None if all are.
     """
 
     pool: Pool
     measure: Linear
     weight: np.ndarray
     entries: tuple[np.ndarray, np.ndarray] | None = None
+    whole: Whole | None = None
 
     @classmethod
     def of_weights(cls, pool: Pool, measure: Linear, weights: np.ndarray) -> Target:
@@ -148,7 +172,14 @@ class Target:
         return np.where(np.diff(self.start) > 0, summed, 0.0) / len(self.systems)
 
     def total(self, inside: np.ndarray | None = None) -> np.ndarray:
-        """Weight of each system, over all cells or those where `inside` holds: shape (systems,)."""
+        """Weight of each system, over all cells or those where `inside` holds: shape (systems,).
+
+        Cells that are not at hand could be drawn, and count as inside.
+        """
+        if self.whole is not None:
+            outside = np.zeros(len(self.pool), bool) if inside is None else ~inside
+            lost = np.where(outside[self.cell], self.weight, 0.0)
+            return self.whole.total - np.bincount(self.system, lost, minlength=len(self.systems))
         weight = self.weight if inside is None else np.where(inside[self.cell], self.weight, 0.0)
         return np.bincount(self.system, weight, minlength=len(self.systems))
 
