@@ -30,8 +30,9 @@ from evenhand.scale.cells import Question, cells, proposal
 from evenhand.scale.lines import ordered
 
 COLUMNS = ("system", "query", "document", "score")
+CONNECTION = duckdb.connect()
 ENGINES = {
-    "duckdb": lambda columns: duckdb.connect().from_arrow(pl.DataFrame(columns).to_arrow()),
+    "duckdb": lambda columns: CONNECTION.from_arrow(pl.DataFrame(columns).to_arrow()),
     "polars": pl.LazyFrame,
 }
 GOALS = {
@@ -94,7 +95,7 @@ def in_memory(runs, measure, kind, named, utility=eh.rank_utility):
 
 
 @pytest.mark.parametrize("kind", GOALS)
-@pytest.mark.parametrize("measure", ["DCG@20", "P@5", "RBP(p=0.8)@20", "Gain@10"])
+@pytest.mark.parametrize("measure", ["DCG@20", "RBP(p=0.8)@5"])
 def test_norms_and_q_are_those_of_the_pool_in_memory(made, engine, kind, measure):
     runs, columns, _ = made
     found = designed(engine(columns), measure, Question(kind, GOALS[kind]))

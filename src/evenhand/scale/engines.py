@@ -16,7 +16,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from evenhand.errors import FormatError
+from evenhand.errors import EvenhandError, FormatError
 
 __all__ = ["Workspace"]
 
@@ -41,9 +41,17 @@ class Workspace:
     ------
     FormatError
         If it is of another engine, or held in memory.
+    EvenhandError
+        If narwhals is too old for lazy frames.
     """
 
     def __init__(self, frame: Any) -> None:
+        # Earlier ones lack some expressions, and sort some windows otherwise.
+        if tuple(map(int, nw.__version__.split(".")[:2])) < (2, 14):
+            raise EvenhandError(
+                f"lazy frames need narwhals 2.14 or later, got {nw.__version__}",
+                hint="pip install 'evenhand[engines]'",
+            )
         try:
             taken = nw.from_native(frame)
         except TypeError:
