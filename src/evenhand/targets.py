@@ -45,7 +45,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
+from evenhand.devices import by_share, mesh, place
 from evenhand.errors import EvenhandError
 from evenhand.measures import Deviation, Linear, Listwise, Measure, Pairwise, Ratio, sampled
 from evenhand.pools import Pool, dense
@@ -327,7 +329,9 @@ class Blocks:
     """A target's weights cut into blocks of cells, each small enough to be dense for a moment.
 
     One compiled pass over the blocks serves ten cells or 10^8 entries in flat memory. Entries of a
-    block are padded to one length; padding points outside the block and is dropped.
+    block are padded to one length; padding points outside the block and is dropped. Where there are
+    several devices (`evenhand.devices`) each has some of the blocks, and blocks of nothing make
+    them as many for each.
 
     Attributes
     ----------
@@ -339,12 +343,15 @@ class Blocks:
         Cells a block; static.
     n_systems
         Static.
+    over
+        The devices that share the blocks; None for one. Static.
     """
 
     place: jax.Array
     weight: jax.Array
     size: int = field(metadata={"static": True})
     n_systems: int = field(metadata={"static": True})
+    over: Mesh | None = field(default=None, metadata={"static": True})
 
     @classmethod
     def of(cls, target: Target) -> Blocks:
@@ -359,26 +366,32 @@ class Blocks:
         longest = -(-longest // (step := 1 << max(longest.bit_length() - 4, 0))) * step
         block = np.repeat(np.arange(n_blocks), np.diff(bounds))
         column = np.arange(len(target.system)) - bounds[block]
-        place = np.full((n_blocks, longest), size * k, np.int32)
-        weight = np.zeros((n_blocks, longest))
-        place[block, column] = (target.cell - block * size) * k + target.system
+        over = mesh() if n_blocks > 1 else None
+        rows = n_blocks if over is None else -(-n_blocks // over.size) * over.size
+        position = np.full((rows, longest), size * k, np.int32)
+        weight = np.zeros((rows, longest))
+        position[block, column] = (target.cell - block * size) * k + target.system
         weight[block, column] = target.weight
-        return cls(jnp.asarray(place), jnp.asarray(weight), size, k)
+        return cls(place(over, position), place(over, weight), size, k, over)
 
-    def map(self, function: Callable[..., jax.Array], *per_cell: jax.Array) -> jax.Array:
+    def map(self, function: Callable[..., Any], *per_cell: jax.Array) -> Any:
         """Apply ``function(weights, *per_cell)`` to each block; weights are (cells, systems).
 
         `per_cell` are further arrays by cell, padded to whole blocks.
         """
 
-        def block(columns: tuple[jax.Array, ...]) -> jax.Array:
+        def block(columns: tuple[jax.Array, ...]) -> Any:
             place, weight, *rest = columns
             flat = jnp.zeros(self.size * self.n_systems, weight.dtype)
             flat = flat.at[place].set(weight, mode="drop", unique_indices=False)
             return function(flat.reshape(self.size, self.n_systems), *rest)
 
-        shaped = (x.reshape(len(self.place), self.size, *x.shape[1:]) for x in per_cell)
-        return jax.lax.map(block, (self.place, self.weight, *shaped))
+        def blocks(*columns: jax.Array) -> Any:
+            return jax.lax.map(block, columns)
+
+        shaped = [x.reshape(len(self.place), self.size, *x.shape[1:]) for x in per_cell]
+        columns = (self.place, self.weight, *shaped)
+        return by_share(self.over, blocks, len(columns))(*columns)
 
 
 def norm(contrast_values: jax.Array, importance: jax.Array) -> jax.Array:

@@ -115,11 +115,12 @@ def entries(
         )
     depth = measure.cutoff if depth is None else depth
     frame = _checked(engine.frame, second_moment)
-    if queries is not None:
-        wanted = np.array(sorted({str(q) for q in queries}, key=str.encode), dtype=object)
-        if not len(wanted):
+    asked = None if queries is None else sorted({str(q) for q in queries}, key=str.encode)
+    if asked is not None:
+        if not asked:
             raise EvenhandError("the study has no queries")
-        frame = frame.join(engine.table({"query": wanted}), on="query", how="inner")
+        wanted = engine.table({"query": np.array(asked, dtype=object)})
+        frame = frame.join(wanted, on="query", how="inner")
     # The place from the end in ascending order of both is the rank, in descending order of both.
     rank = (
         nw.col("one").cum_sum(reverse=True).over("system", "query", order_by=["score", "document"])
@@ -147,10 +148,10 @@ def entries(
         frame = engine.keep(frame)
         depth = int(frame.select(nw.col("rank").max()).collect()["rank"][0])
     ranks = np.arange(1, depth + 1)
-    n_queries = len(ids if queries is None else wanted)
+    known = ids if asked is None else tuple(asked)
     by_rank = {
         "rank": ranks,
-        "weight": np.asarray(measure.weight(ranks), np.float64) / n_queries,
+        "weight": np.asarray(measure.weight(ranks), np.float64) / len(known),
         "vote": rank_votes(ranks, depth),
     }
     frame = engine.keep(frame.join(engine.table(by_rank), on="rank", how="inner"))
@@ -160,7 +161,7 @@ def entries(
         frame,
         measure,
         systems,
-        ids if queries is None else tuple(wanted),
+        known,
         total["weight"].to_numpy().astype(np.float64),
         depth,
     )
@@ -239,7 +240,7 @@ def _check_repeats(frame: nw.LazyFrame[Any]) -> None:
     twice = frame.group_by(*by).agg(times=nw.len()).filter(nw.col("times") > 1)
     number = int(twice.select(nw.len()).collect()["len"][0])
     if number:
-        shown = frame.join(twice.sort(*by).head(3), on=by, how="inner")
+        shown = frame.join(twice.sort(*by).head(3), on=list(by), how="inner")
         named = shown.select("query", "document").unique().sort("query", "document").collect()
         faults = [f"document {d} occurs twice in query {q}" for q, d in named.iter_rows()]
         raise FormatError.collect(

@@ -269,7 +269,7 @@ def _brought(
     asked = {name: distinct[:, i] for i, name in enumerate(CELL)}
     asked["cell"] = np.arange(len(distinct))
     columns = ("cell", "query", "document", "system", "rank", "score", "weight")
-    table = given.frame.join(engine.table(asked), on=CELL, how="inner").select(*columns)
+    table = given.frame.join(engine.table(asked), on=list(CELL), how="inner").select(*columns)
     rows = table.sort("cell", "system").collect()
     cell, system, rank = (rows[c].to_numpy().astype(np.int64) for c in ("cell", "system", "rank"))
     start = np.searchsorted(cell, np.arange(len(distinct) + 1))
