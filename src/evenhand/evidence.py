@@ -23,6 +23,9 @@ f_4 / f_2 once there are many. `side` is 1 for a system's own value, where no ce
 negatively, and near 0 for a difference of similar systems.
 
 Everything here is additive over rounds: a y carries the weight of its round.
+
+Of a pool that stays in an engine (`evenhand.scale`) only some cells are at hand. Some of them then
+stand for the others in the sums f_k, and ranges are made from the systems' summed weights.
 """
 
 from __future__ import annotations
@@ -343,6 +346,12 @@ class Evidence:
 
     def _check_terms(self) -> None:
         hint = "take --interval auto"
+        if self.target.whole is not None:
+            raise SupportError(
+                "betting intervals look at every pair that could be drawn, and only those that "
+                "were are at hand",
+                hint=hint,
+            )
         if not self.bounded:
             raise SupportError(
                 f"betting intervals need weights known beforehand, and those of "
@@ -427,7 +436,9 @@ class Evidence:
             Give the terms too.
         """
         of_draws = self.terms(matrix) if terms else None
-        likely = rank_utility(self.target.pool).second_moment
+        likely, whole = rank_utility(self.target.pool).second_moment, self.target.whole
+        if whole is not None:
+            likely = likely * whole.stands
         top = self.top
         sums, over = np.zeros((3, len(matrix))), np.zeros((6, len(matrix)))
         variances, degrees = [], []
@@ -447,6 +458,8 @@ class Evidence:
             here = events(self.target, matrix, likely, own, one.reach, one.sample.sampler)
             over[:4] += here[:4]
             over[4:] = here[4:]  # the range is the pool's, whatever was drawn
+        if whole is not None:  # no narrower than that of the cells that are not at hand
+            over[4:] = np.minimum(matrix, 0.0) @ whole.total, np.maximum(matrix, 0.0) @ whole.total
         free = not self.bounded or bool((self.utility < 0).any())
         event, side, floor, ceiling = pool_moments(
             Events(*over), scale(self.utility, top), top, negative=free

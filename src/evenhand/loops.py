@@ -18,6 +18,7 @@ import numpy as np
 
 from evenhand.controls import control_variates, labels
 from evenhand.designs import Design, design, mixture, proposal
+from evenhand.devices import by_share, mesh, place
 from evenhand.estimates import Estimate
 from evenhand.estimators import estimate
 from evenhand.focus import FOCUSED, UNIFORM, focused, pair_weights, root, tempered
@@ -189,12 +190,20 @@ def focused_studies(
     kind = goal.kind if goal.kind in FOCUSED else None
     # Bounded memory: weights of all pairs are dense for a moment, once a study.
     batch = int(np.clip((1 << 22) // (len(pool) * k), 1, 16))
+    over = mesh()
+    batch *= 1 if over is None else over.size
     parts = []
     for start in range(0, len(keys), batch):
         # The last batch is filled up with keys used before, so that one compilation serves all.
         chosen = np.arange(start, start + batch) % len(keys)
         found = _focused(
-            keys[chosen], *held, kind=kind, sizes=tuple(sizes), share=share, floor=floor
+            place(over, keys[chosen]),
+            *held,
+            kind=kind,
+            sizes=tuple(sizes),
+            share=share,
+            floor=floor,
+            over=over,
         )
         parts.append([np.asarray(x) for x in found])
         if told is not None:
@@ -205,12 +214,12 @@ def focused_studies(
     return value, covariance, degrees
 
 
-@partial(jax.jit, static_argnames=("kind", "sizes", "share", "floor"))
-def _focused(keys, q, weights, second, base, slot, earned, *, kind, sizes, share, floor):
+@partial(jax.jit, static_argnames=("kind", "sizes", "share", "floor", "over"))
+def _focused(keys, q, weights, second, base, slot, earned, *, kind, sizes, share, floor, over):
     """A batch of focused studies; `earned` holds w_c u_c of cells that `slot` leads to."""
     law, k = SAMPLERS["distinct"], weights.shape[1]
 
-    def study(key):
+    def study(key, q, weights, second, base, slot, earned):
         free, exact, one_each = jnp.ones(len(q)), jnp.zeros(k), jnp.ones(k - 1)
         values, covariances, degrees = [], [], []
         value, covariance, proposed = jnp.zeros(k), jnp.zeros((k, k)), q
@@ -237,4 +246,5 @@ def _focused(keys, q, weights, second, base, slot, earned, *, kind, sizes, share
             free = free.at[cells].set(0.0)
         return value, covariance, jnp.stack(degrees).min()
 
-    return jax.vmap(study)(keys)
+    studies = jax.vmap(study, (0, *[None] * 6))
+    return by_share(over, studies, 1)(keys, q, weights, second, base, slot, earned)

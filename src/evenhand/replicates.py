@@ -24,9 +24,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from scipy import special
 
 from evenhand.designs import Design
+from evenhand.devices import by_share, mesh, place
 from evenhand.evidence import Events, Moments, cumulants, events, pool_moments
 from evenhand.intervals import DEFAULT, check_interval, chosen
 from evenhand.loops import earned, focused_studies, study_that_learns
@@ -167,12 +169,14 @@ class _Known(NamedTuple):
     second: jax.Array
 
 
-@partial(jax.jit, static_argnames=("sampler", "n"))
-def _batch(keys: jax.Array, known: _Known, *, sampler: str, n: int) -> _Drawn:
+@partial(jax.jit, static_argnames=("sampler", "n", "over"))
+def _batch(
+    keys: jax.Array, known: _Known, *, sampler: str, n: int, over: Mesh | None = None
+) -> _Drawn:
     """Estimates, the moments of contrasts and pairs, and what was judged: one study a key."""
     law, together = SAMPLERS[sampler], jnp.zeros(n, jnp.int32)
 
-    def study(key: jax.Array) -> _Drawn:
+    def study(key: jax.Array, known: _Known) -> _Drawn:
         cells = law.draw(key, known.expected, n, known.order, None)
         at, row = known.expected[cells], known.slot[cells]
         z = known.earned[row] / at[:, None]
@@ -188,7 +192,7 @@ def _batch(keys: jax.Array, known: _Known, *, sampler: str, n: int) -> _Drawn:
             said.max(initial=0.0),
         )
 
-    return jax.vmap(study)(keys)
+    return by_share(over, jax.vmap(study, (0, None)), 1)(keys, known)
 
 
 @in_float64
@@ -217,11 +221,16 @@ def replicate_design(given: Replications, design: Design, sampler: str, budget: 
     draws = budget * (k + len(matrix))
     width = max(draws, 2 * len(expected) if sampler == "distinct" else 0)
     batch = int(np.clip(1 << 25 >> int(width - 1).bit_length(), 8, given.count))
+    devices = mesh()
+    if devices is not None:  # each has memory of its own
+        batch = devices.size * min(batch, -(-given.count // devices.size))
     keys, parts = given.keys(), []
     for start in range(0, given.count, batch):
         # The last batch is filled up with keys used before, so that one compilation serves all.
         some = np.arange(start, start + batch) % given.count
-        drawn = _Drawn(*map(np.asarray, _batch(keys[some], known, sampler=sampler, n=budget)))
+        share = place(devices, keys[some])
+        found = _batch(share, known, sampler=sampler, n=budget, over=devices)
+        drawn = _Drawn(*map(np.asarray, found))
         low, high = interval.limits(_moments(given, drawn, matrix, over), given.level)
         inside = (low - slack <= aim) & (aim <= high + slack)
         parts.append(Studies.of(given.goal, drawn.value, inside, high - low))

@@ -45,6 +45,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -59,10 +60,13 @@ from evenhand.targets import Goal
 
 __all__ = [
     "SAMPLERS",
+    "Borders",
     "Sample",
     "Sampler",
+    "between",
     "cumulate",
     "draw",
+    "duels",
     "expected_by_fold",
     "independent",
     "layout",
@@ -135,18 +139,66 @@ def pivotal(key: jax.Array, expected: jax.Array, n: int) -> jax.Array:
     """Draw n distinct cells, c with probability E_c <= 1, sum E = n, in the order given."""
     u, v = jax.random.uniform(key, (2, n), jnp.float64)
     end = _line(expected, n)
-    point = jnp.arange(1.0, n + 1.0)
-    border = jnp.searchsorted(end, point, side="left")
-    before = point - jnp.where(border > 0, end[border - 1], 0.0)
-    behind = end[border] - point
+    border = jnp.searchsorted(end, jnp.arange(1.0, n + 1.0), side="left")
+    spans = Borders(jnp.where(border > 0, end[border - 1], 0.0), end[border])
+    place, old = between(u, spans)
+    return duels(v, spans, old, border, jnp.searchsorted(end, place, side="right"))
+
+
+class Borders(NamedTuple):
+    """Where the cell begins and ends that spans each point 1..n of the line; shapes (n,)."""
+
+    begin: jax.Array
+    end: jax.Array
+
+
+def between(u: jax.Array, borders: Borders) -> tuple[jax.Array, jax.Array]:
+    """The place on the line of each F_i, and whether it stands for the cell left over before it.
+
+    Parameters
+    ----------
+    u
+        Uniform, shape (n,).
+    borders
+        The cells at the whole numbers.
+
+    Returns
+    -------
+    place, old
+        Shapes (n,); where `old` holds, the place means nothing.
+    """
+    point = jnp.arange(1.0, len(u) + 1.0)
+    before = point - borders.begin
     # The stretch between two border cells, by its ends on the line: differences of these would
     # round, and a border cell be met again.
-    start = jnp.concatenate([jnp.zeros(1), end[border[:-1]]])
-    stop = jnp.where(border > 0, end[border - 1], 0.0)
+    start = jnp.concatenate([jnp.zeros(1), borders.end[:-1]])
+    stop = borders.begin
     place = point - 1.0 + u * (1.0 - before)
     old = (place < start) | (start >= stop)
-    place = jnp.clip(place, start, jnp.nextafter(stop, 0.0))
-    inside = jnp.searchsorted(end, place, side="right")
+    return jnp.clip(place, start, jnp.nextafter(stop, 0.0)), old
+
+
+def duels(
+    v: jax.Array, borders: Borders, old: jax.Array, border: jax.Array, inside: jax.Array
+) -> jax.Array:
+    """Who is taken at each point: the cell that spans it, or F_i; the other is left over.
+
+    Parameters
+    ----------
+    v
+        Uniform, shape (n,).
+    borders, old
+        As of `between`.
+    border, inside
+        Number of the cell at each point, and of the one at each place; int, shape (n,).
+
+    Returns
+    -------
+    jax.Array
+        Number of each cell drawn; shape (n,).
+    """
+    point = jnp.arange(1.0, len(v) + 1.0)
+    before, behind = point - borders.begin, borders.end - point
     take_border = v < before / (1.0 - behind)
 
     def duel(left_over: jax.Array, stratum: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:

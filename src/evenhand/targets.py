@@ -46,7 +46,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
+from evenhand.devices import by_share, mesh, place
 from evenhand.errors import EvenhandError
 from evenhand.measures import Deviation, Linear, Listwise, Measure, Pairwise, Ratio, sampled
 from evenhand.pools import Pool, dense
@@ -57,6 +59,7 @@ __all__ = [
     "Blocks",
     "Goal",
     "Target",
+    "Whole",
     "absolute",
     "baseline",
     "best",
@@ -77,6 +80,26 @@ PIECE = 1 << 23
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Whole:
+    """What is known of a pool of which only some cells are at hand (`evenhand.scale`).
+
+    Attributes
+    ----------
+    total
+        Weight of each system over the whole pool; shape (systems,).
+    stands
+        For how many cells of the whole each cell at hand stands in sums over the pool: one over
+        the chance that it came for them, 0 where it came for another reason; shape (cells,).
+    n_cells
+        Cells of the whole pool.
+    """
+
+    total: np.ndarray
+    stands: np.ndarray
+    n_cells: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Target:
     """Each system's weights over the pool, equation (1).
 
@@ -91,12 +114,15 @@ class Target:
     entries
         Where the entries of each cell begin, shape (cells + 1,), and whose they are, shape
         (entries,), if systems weigh also what they do not return; None for those of the pool.
+    whole
+        What is known of the other cells, where only some are at hand; None if all are.
     """
 
     pool: Pool
     measure: Linear
     weight: np.ndarray
     entries: tuple[np.ndarray, np.ndarray] | None = None
+    whole: Whole | None = None
 
     @classmethod
     def of_weights(cls, pool: Pool, measure: Linear, weights: np.ndarray) -> Target:
@@ -158,7 +184,14 @@ class Target:
         return np.where(np.diff(self.start) > 0, summed, 0.0) / len(self.systems)
 
     def total(self, inside: np.ndarray | None = None) -> np.ndarray:
-        """Weight of each system, over all cells or those where `inside` holds: shape (systems,)."""
+        """Weight of each system, over all cells or those where `inside` holds: shape (systems,).
+
+        Cells that are not at hand could be drawn, and count as inside.
+        """
+        if self.whole is not None:
+            outside = np.zeros(len(self.pool), bool) if inside is None else ~inside
+            lost = np.where(outside[self.cell], self.weight, 0.0)
+            return self.whole.total - np.bincount(self.system, lost, minlength=len(self.systems))
         weight = self.weight if inside is None else np.where(inside[self.cell], self.weight, 0.0)
         return np.bincount(self.system, weight, minlength=len(self.systems))
 
@@ -309,7 +342,9 @@ class Blocks:
     """A target's weights cut into blocks of cells, each small enough to be dense for a moment.
 
     One compiled pass over the blocks serves ten cells or 10^8 entries in flat memory. Entries of a
-    block are padded to one length; padding points outside the block and is dropped.
+    block are padded to one length; padding points outside the block and is dropped. Where there are
+    several devices (`evenhand.devices`) each has some of the blocks, and blocks of nothing make
+    them as many for each.
 
     Attributes
     ----------
@@ -321,12 +356,15 @@ class Blocks:
         Cells a block; static.
     n_systems
         Static.
+    over
+        The devices that share the blocks; None for one. Static.
     """
 
     place: jax.Array
     weight: jax.Array
     size: int = field(metadata={"static": True})
     n_systems: int = field(metadata={"static": True})
+    over: Mesh | None = field(default=None, metadata={"static": True})
 
     @classmethod
     def of(cls, target: Target, first: int = 0, last: int | None = None) -> Blocks:
@@ -344,27 +382,33 @@ class Blocks:
         block = np.repeat(np.arange(n_blocks), np.diff(bounds))
         entries = slice(start[0], start[-1])
         column = np.arange(start[0], start[-1]) - bounds[block]
-        place = np.full((n_blocks, longest), size * k, np.int32)
-        weight = np.zeros((n_blocks, longest))
+        over = mesh() if n_blocks > 1 else None
+        rows = n_blocks if over is None else -(-n_blocks // over.size) * over.size
+        position = np.full((rows, longest), size * k, np.int32)
+        weight = np.zeros((rows, longest))
         cell = np.repeat(np.arange(n_cells), np.diff(start))
-        place[block, column] = (cell - block * size) * k + target.system[entries]
+        position[block, column] = (cell - block * size) * k + target.system[entries]
         weight[block, column] = target.weight[entries]
-        return cls(jnp.asarray(place), jnp.asarray(weight), size, k)
+        return cls(place(over, position), place(over, weight), size, k, over)
 
-    def map(self, function: Callable[..., jax.Array], *per_cell: jax.Array) -> jax.Array:
+    def map(self, function: Callable[..., Any], *per_cell: jax.Array) -> Any:
         """Apply ``function(weights, *per_cell)`` to each block; weights are (cells, systems).
 
         `per_cell` are further arrays by cell, padded to whole blocks.
         """
 
-        def block(columns: tuple[jax.Array, ...]) -> jax.Array:
+        def block(columns: tuple[jax.Array, ...]) -> Any:
             place, weight, *rest = columns
             flat = jnp.zeros(self.size * self.n_systems, weight.dtype)
             flat = flat.at[place].set(weight, mode="drop", unique_indices=False)
             return function(flat.reshape(self.size, self.n_systems), *rest)
 
-        shaped = (x.reshape(len(self.place), self.size, *x.shape[1:]) for x in per_cell)
-        return jax.lax.map(block, (self.place, self.weight, *shaped))
+        def blocks(*columns: jax.Array) -> Any:
+            return jax.lax.map(block, columns)
+
+        shaped = [x.reshape(len(self.place), self.size, *x.shape[1:]) for x in per_cell]
+        columns = (self.place, self.weight, *shaped)
+        return by_share(self.over, blocks, len(columns))(*columns)
 
 
 def norm(contrast_values: jax.Array, importance: jax.Array) -> jax.Array:
