@@ -223,6 +223,7 @@ def pool(
     """
     if depth is not None and depth < 1:
         raise EvenhandError(f"the depth must be at least 1, got {depth}")
+    pa.default_memory_pool().release_unused()  # what the runs were read from
     known, notes = _study_queries(runs, queries if after is None else after.queries.to_pylist())
     # Codes of the runs' queries among those of the study, -1 where the study does not ask it.
     query = codes_in(runs.queries, known)[runs.query]

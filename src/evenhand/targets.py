@@ -38,6 +38,7 @@ so that the measure's own unit comes out and lists of different length stay comp
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -206,17 +207,16 @@ class Target:
 
         Where weights are to stand beside errors of scores, these must be the same, too.
         """
-        counts = np.flatnonzero(self.weight)
-        counts = counts[np.argsort(self.system[counts], kind="stable")]
-        bounds = np.searchsorted(self.system[counts], np.arange(1, len(self.systems)))
-        cells, weights = self.cell[counts], self.weight[counts]
+        columns = [self.cell, self.weight]
         if isinstance(self.measure, Deviation) and self.entries is None:
-            weights = np.stack([weights, self.pool.score[counts]], axis=1)
-        groups: dict[tuple[bytes, bytes], list[int]] = {}
-        for j, parts in enumerate(
-            zip(np.split(cells, bounds), np.split(weights, bounds), strict=True)
-        ):
-            groups.setdefault((parts[0].tobytes(), parts[1].tobytes()), []).append(j)
+            columns.append(self.pool.score)
+        groups: dict[bytes, list[int]] = {}
+        for j in range(len(self.systems)):  # a system's entries at a time, of millions
+            counts = np.flatnonzero((self.system == j) & (self.weight != 0))
+            digest = hashlib.sha256()
+            for column in columns:
+                digest.update(column[counts])
+            groups.setdefault(digest.digest(), []).append(j)
         return [group for group in groups.values() if len(group) > 1]
 
     def alike(self) -> np.ndarray:
