@@ -409,13 +409,19 @@ def test_a_pool_that_is_all_at_hand_has_the_same_moments(made):
 
 
 def test_queries_that_nobody_answers_count(made, engine):
-    runs, columns, _ = made
+    _, columns, _ = made
     asked = [*sorted(set(columns["query"]))[:5], "unanswered"]
+    # One system answers none of them.
+    idle = ("zero", sorted(set(columns["query"]))[5], "d", 1.0)
+    columns = {n: [*columns[n], value] for n, value in zip(COLUMNS, idle, strict=True)}
     found = scale.excerpt(jax.random.key(0), engine(columns), "DCG@20", 30, queries=asked)
-    pool = eh.pool(runs, depth=20, queries=asked)
+    pool = eh.pool(eh.read_runs(pl.DataFrame(columns)), depth=20, queries=asked)
     target = eh.target(pool, "DCG@20")
     assert len(found.goal.target.pool.queries) == 6
-    np.testing.assert_allclose(found.goal.target.total(), target.total(), rtol=1e-12)
+    assert found.goal.target.systems == tuple(sorted(target.systems, key=str.encode))
+    order = [target.systems.index(name) for name in found.goal.target.systems]
+    np.testing.assert_allclose(found.goal.target.total(), target.total()[order], rtol=1e-12)
+    assert found.goal.target.total()[-1] == 0
 
 
 def test_cells_are_in_random_order():
