@@ -146,24 +146,27 @@ def test_close_weights_keep_their_digits_and_equal_ones_differ_by_exactly_nothin
     assert {norm[d] for d in ranked[:-2]} == {0.0}
 
 
+# UTF-8, UTF-16 and collations sort these in different orders; 0 and -0 are one score.
+ODD = {
+    "docno": ["a", "B", "é", "z", "Z", "10", "9", "\ufffd", "\U0001f600", "aa", "a b"],
+    "score": [1.0, 1.0, 1.0, 1.0, 1.0, 0.0, -0.0, 0.0, -0.0, 7.0, -3.5],
+    "tag": ["s"] * 11,
+    "qid": ["q"] * 11,
+}
+
+
+def in_files() -> list[str]:
+    """The odd documents as `read_runs` ranks them."""
+    runs = eh.read_runs({"s": {"q": dict(zip(ODD["docno"], ODD["score"], strict=True))}})
+    return [runs.documents[int(code)].as_py() for code in runs.document]
+
+
 def test_ranks_are_those_of_files(engine):
-    # UTF-8, UTF-16 and collations sort these in different orders.
-    documents = ["a", "B", "é", "z", "Z", "10", "9", "\ufffd", "\U0001f600", "aa", "a b"]
-    scores = [1.0, 1.0, 1.0, 1.0, 1.0, 0.0, -0.0, 0.0, -0.0, 7.0, -3.5]
-    columns = {
-        "tag": ["s"] * 11,
-        "qid": ["q"] * 11,
-        "docno": documents,
-        "score": scores,
-    }
-    runs = eh.read_runs({"s": {"q": dict(zip(documents, scores, strict=True))}})
-    order = [runs.documents[int(code)].as_py() for code in runs.document]
-    found = ranked_by(engine, columns)
-    assert found == order
-    given = {**columns, "rank": [3, 1, 2, 2, 5, 6, 7, 8, 9, 10, 11]}
-    del given["score"]
-    by_rank = sorted(zip(given["rank"], documents, strict=True), key=lambda row: row[1].encode())
-    assert ranked_by(engine, given) == [d for _, d in sorted(by_rank[::-1], key=lambda row: row[0])]
+    assert ranked_by(engine, ODD) == in_files()
+    given = {name: ODD[name] for name in ("docno", "tag", "qid")}
+    given["rank"] = [3, 1, 2, 2, 5, 6, 7, 8, 9, 10, 11]
+    # Ties by document id descending: "é" before "z" in bytes from behind.
+    assert ranked_by(engine, given) == ["B", "é", "z", "a", *ODD["docno"][4:]]
 
 
 def ranked_by(engine, columns) -> list[str]:
@@ -380,6 +383,11 @@ def test_a_sample_is_estimated_as_in_memory(made, monkeypatch, sampler):
         np.testing.assert_allclose(getattr(here, name), getattr(there, name), rtol=1e-10)
     with pytest.raises(SupportError, match="at hand"):
         eh.estimate(found.goal, [found.judge(qrels)], interval="betting")
+    control = eh.Control(np.zeros(len(found.q)))
+    with pytest.raises(SupportError, match="only some pairs are at hand"):
+        eh.estimate(found.goal, [found.judge(qrels)], controls=[control])
+    with pytest.raises(SupportError, match="could draw no others"):
+        eh.design(found.goal, eh.flat(found.goal.target.pool))
 
     # A few witnesses for the pool: close, and on either side.
     monkeypatch.setattr(excerpts, "WITNESSES", 200)
@@ -409,13 +417,19 @@ def test_a_pool_that_is_all_at_hand_has_the_same_moments(made):
 
 
 def test_queries_that_nobody_answers_count(made, engine):
-    runs, columns, _ = made
+    _, columns, _ = made
     asked = [*sorted(set(columns["query"]))[:5], "unanswered"]
+    # One system answers none of them.
+    idle = ("zero", sorted(set(columns["query"]))[5], "d", 1.0)
+    columns = {n: [*columns[n], value] for n, value in zip(COLUMNS, idle, strict=True)}
     found = scale.excerpt(jax.random.key(0), engine(columns), "DCG@20", 30, queries=asked)
-    pool = eh.pool(runs, depth=20, queries=asked)
+    pool = eh.pool(eh.read_runs(pl.DataFrame(columns)), depth=20, queries=asked)
     target = eh.target(pool, "DCG@20")
     assert len(found.goal.target.pool.queries) == 6
-    np.testing.assert_allclose(found.goal.target.total(), target.total(), rtol=1e-12)
+    assert found.goal.target.systems == tuple(sorted(target.systems, key=str.encode))
+    order = [target.systems.index(name) for name in found.goal.target.systems]
+    np.testing.assert_allclose(found.goal.target.total(), target.total()[order], rtol=1e-12)
+    assert found.goal.target.total()[-1] == 0
 
 
 def test_cells_are_in_random_order():
@@ -441,8 +455,9 @@ import json, sys
 import jax
 from pyspark.sql import SparkSession
 from evenhand import scale
+from evenhand.measures import parse
 
-path, out = sys.argv[1:]
+path, odd, out = sys.argv[1:]
 spark = (
     SparkSession.builder.master("local-cluster[2,1,1024]")
     .config("spark.ui.enabled", "false")
@@ -465,9 +480,12 @@ for sampler, n in (("distinct", 400), ("iid", 60)):
         "total": target.total().tolist(),
         "cells": made.n_cells,
     }
+with scale.Workspace(spark.read.parquet(odd)) as work:
+    ranked = scale.entries(work, parse("DCG")).frame.select("rank", "document").sort("rank")
+    order = ranked.collect()["document"].to_list()
 kept = spark.sparkContext._jsc.getPersistentRDDs().size()
 executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
-json.dump({"found": found, "kept": kept, "executors": executors}, open(out, "w"))
+json.dump({"found": found, "order": order, "kept": kept, "executors": executors}, open(out, "w"))
 spark.stop()
 """
 
@@ -479,13 +497,15 @@ def test_a_cluster_of_two_workers_draws_the_same(made, tmp_path):
     if shutil.which("java") is None:
         pytest.skip("PySpark needs Java, and there is none")
     _, columns, _ = made
-    pl.DataFrame(columns).write_parquet(tmp_path / "runs.parquet")
+    files = [tmp_path / "runs.parquet", tmp_path / "odd.parquet"]
+    for table, path in zip((columns, ODD), files, strict=True):
+        pl.DataFrame(table).write_parquet(path)
     script, out = tmp_path / "driver.py", tmp_path / "found.json"
     script.write_text(SPARK)
     source = str(Path(eh.__file__).parents[1])
     paths = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "runs.parquet"), str(out)],
+        [sys.executable, *map(str, (script, *files, out))],
         env={**os.environ, "PYTHONPATH": paths, "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
@@ -495,6 +515,7 @@ def test_a_cluster_of_two_workers_draws_the_same(made, tmp_path):
     told = json.loads(out.read_text())
     assert told["executors"] == 2
     assert told["kept"] == 0
+    assert told["order"] == in_files()
     for sampler, n in (("distinct", 400), ("iid", 60)):
         spark = told["found"][sampler]
         here = scale.excerpt(jax.random.key(2), pl.LazyFrame(columns), "DCG@20", n, sampler=sampler)

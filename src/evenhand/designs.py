@@ -312,12 +312,18 @@ def design(
     Raises
     ------
     SupportError
-        If a pair that matters to the goal could never be drawn.
+        If a pair that matters to the goal could never be drawn, or only some pairs of the pool are
+        at hand.
     EvenhandError
         If `kind` is unknown, `floor` is not in [0, 1], the utility is not of this pool, or nothing
         is left to draw.
     """
     goal.target.check_linear()
+    if goal.target.whole is not None:
+        raise SupportError(
+            "only some pairs of this pool are at hand: a design over them could draw no others",
+            hint="design and draw where the pool is (`evenhand.scale`)",
+        )
     if kind not in DESIGNS:
         raise EvenhandError(f"unknown design {kind!r}", hint=f"known are {', '.join(DESIGNS)}")
     if not 0 <= floor <= 1:

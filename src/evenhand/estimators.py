@@ -176,7 +176,13 @@ def combined(
     )
     together = [[rounds[i] for i in stage] for stage in numbers]
     by_cell = weights_by_cell(omega, together, len(goal.target.pool))
-    return Combination(omega, together, by_cell, _means(numbers, rounds, controls))
+    means = _means(numbers, rounds, controls)
+    if goal.target.whole is not None and any(mean is not None for mean in means):
+        raise SupportError(
+            "a control variate is summed over the whole pool, of which only some pairs are at hand",
+            hint="estimate what was drawn in an engine without one",
+        )
+    return Combination(omega, together, by_cell, means)
 
 
 @in_float64
@@ -235,8 +241,8 @@ def estimate(
     MissingJudgments
         If a drawn pair is not judged.
     SupportError
-        If the balance heuristic or a control variate is asked for where it is biased, bounds where
-        utilities are unbounded, or an interval where it does not hold.
+        If the balance heuristic or a control variate is asked for where it is biased or cannot be
+        summed, bounds where utilities are unbounded, or an interval where it does not hold.
     """
     goal.target.check_linear()
     check_level(level)

@@ -1,7 +1,7 @@
 """A design and a draw inside DuckDB, beside the same in memory: seconds, and the peak of memory.
 
     python tests/benchmarks/engines.py [--systems 20] [--queries 10000] [--documents 50]
-        [--draws 5000]
+        [--draws 5000] [--limit 500MB]
 
 Made runs lie in one Parquet file of a row an entry; three quarters of a list are documents that
 others return too. Each way runs in a process of its own, so that the peak of its memory is its own,
@@ -40,7 +40,7 @@ def make(path: Path, systems: int, queries: int, documents: int) -> None:
     )
 
 
-def one_way(way: str, path: str, documents: int, n: int) -> None:
+def one_way(way: str, path: str, documents: int, n: int, limit: str | None) -> None:
     """Design and draw, and print what it took."""
     import jax
 
@@ -52,17 +52,18 @@ def one_way(way: str, path: str, documents: int, n: int) -> None:
 
         from evenhand import scale
 
+        if limit:
+            duckdb.sql(f"set memory_limit = '{limit}'")
         found = scale.excerpt(jax.random.key(0), duckdb.read_parquet(path), measure, n)
         cells, drawn = found.n_cells, len(found.sample.cells)
     else:
         pool = eh.pool(eh.read_runs(path), depth=documents)
         design = eh.design(eh.rank(eh.target(pool, measure)), eh.rank_utility(pool))
         cells, drawn = len(pool), len(eh.draw(jax.random.key(0), design, n).cells)
-    seconds = time.perf_counter() - begin
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(
-        f"{way:<8}{cells:>12,} pairs{drawn:>8,} drawn{seconds:>8.1f} s{peak:>7.2f} GiB", flush=True
-    )
+    seconds, used = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_SELF)
+    busy, peak = used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20
+    took = f"{seconds:>8.1f} s, {busy:>6.1f} s of processors, {peak:.2f} GiB"
+    print(f"{way:<8}{cells:>12,} pairs{drawn:>8,} drawn{took}", flush=True)
 
 
 def main() -> None:
@@ -71,10 +72,11 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=10_000)
     parser.add_argument("--documents", type=int, default=50)
     parser.add_argument("--draws", type=int, default=5_000)
+    parser.add_argument("--limit", help="memory that DuckDB may use before it spills, as 500MB")
     parser.add_argument("--only", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.only:
-        one_way(*options.only, options.documents, options.draws)
+        one_way(*options.only, options.documents, options.draws, options.limit)
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "runs.parquet"

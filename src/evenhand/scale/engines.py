@@ -25,7 +25,6 @@ _KNOWN = (
     nw.Implementation.DUCKDB,
     nw.Implementation.POLARS,
     nw.Implementation.PYSPARK,
-    nw.Implementation.PYSPARK_CONNECT,
 )
 
 

@@ -115,12 +115,22 @@ def entries(
         )
     depth = measure.cutoff if depth is None else depth
     frame = _checked(engine.frame, second_moment)
+    systems = _texts(frame.select("system").unique(), "system")
     asked = None if queries is None else sorted({str(q) for q in queries}, key=str.encode)
     if asked is not None:
         if not asked:
             raise EvenhandError("the study has no queries")
         wanted = engine.table({"query": np.array(asked, dtype=object)})
         frame = frame.join(wanted, on="query", how="inner")
+    # Every list has a first rank: none of these are lost by the depth.
+    number = frame.select("query").unique().with_row_index("cell_query", order_by="query")
+    number = engine.keep(number.with_columns(nw.col("cell_query").cast(nw.Int64)))
+    ids = _texts(number, "query", "cell_query")
+    if not ids:
+        raise EvenhandError(
+            "no run answers any query of the study",
+            hint="check that runs and queries come from the same collection",
+        )
     # The place from the end in ascending order of both is the rank, in descending order of both.
     rank = (
         nw.col("one").cum_sum(reverse=True).over("system", "query", order_by=["score", "document"])
@@ -130,15 +140,6 @@ def entries(
         frame = frame.filter(nw.col("rank") <= depth)
     order = nw.col("document").rank("dense").over("query").cast(nw.Int64) - 1
     frame = frame.with_columns(cell_document=order)
-    number = frame.select("query").unique().with_row_index("cell_query", order_by="query")
-    number = engine.keep(number.with_columns(nw.col("cell_query").cast(nw.Int64)))
-    ids = _texts(number, "query", "cell_query")
-    systems = _texts(frame.select("system").unique(), "system")
-    if not ids:
-        raise EvenhandError(
-            "no run answers any query of the study",
-            hint="check that runs and queries come from the same collection",
-        )
     frame = frame.join(number, on="query", how="inner")
     code = engine.table(
         {"system": np.array(systems, dtype=object), "code": np.arange(len(systems))}
@@ -156,15 +157,10 @@ def entries(
     }
     frame = engine.keep(frame.join(engine.table(by_rank), on="rank", how="inner"))
     _check_repeats(frame)
-    total = frame.group_by("system").agg(nw.col("weight").sum()).sort("system").collect()
-    return Entries(
-        frame,
-        measure,
-        systems,
-        known,
-        total["weight"].to_numpy().astype(np.float64),
-        depth,
-    )
+    sums = frame.group_by("system").agg(nw.col("weight").sum()).sort("system").collect()
+    total = np.zeros(len(systems))  # one may answer none of the study's queries
+    total[sums["system"].to_numpy()] = sums["weight"].to_numpy()
+    return Entries(frame, measure, systems, known, total, depth)
 
 
 def _texts(frame: nw.LazyFrame[Any], name: str, by: str | None = None) -> tuple[str, ...]:

@@ -25,6 +25,9 @@ each by itself with a chance of
 
 in the middle between the two, and stand for one over that chance. Of a pool that has no more cells
 than `WITNESSES` all come, and intervals are those of the pool in memory.
+
+An excerpt is one round, estimated without a model: a control variate would have to be summed over
+the whole pool, and is refused.
 """
 
 from __future__ import annotations
@@ -214,9 +217,11 @@ def _distinct(
     left = n - len(certain)
     if left:
         line = Line.of(engine, made.filter(~sure), left, support)
-        border = line.spanning
+        # Each whole number is spanned by one cell, since all are shorter than 1; were it crossed to
+        # and fro by rounding, by the first.
+        _, first = np.unique(np.floor(line.spanning["end"]), return_index=True)
+        border = {name: column[first] for name, column in line.spanning.items()}
         u, v = jax.random.uniform(key, (2, left), jnp.float64)
-        # Each whole number is spanned by one cell, since all are shorter than 1.
         spans = Borders(jnp.asarray(border["begin"]), jnp.asarray(border["end"]))
         place, old = map(np.asarray, between(u, spans))
         found = line.at(place[~old])
