@@ -9,13 +9,12 @@ A form also carries which grade of the pair it was made for, by its revision. So
 different answers the second is told of the first, and overwrites nothing.
 
 What is in memory follows from what is on the disk: rows that came in, from here or from ``evenhand
-judge``, are read when the file has changed; rounds that were drawn meanwhile are looked for every
+judge``, are read when there are any; rounds that were drawn meanwhile are looked for every
 second.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 import time
@@ -39,7 +38,7 @@ NOTE_LENGTH = 2000
 
 _SOURCE = "serve:"
 _NOTES_A_MINUTE = 60
-_LOOK = 1.0  # seconds between looks for new rounds, and at the latest for new judgments
+_LOOK = 1.0  # seconds between looks for new rounds
 
 
 class Shown(NamedTuple):
@@ -131,18 +130,16 @@ class Desk:
         self.folder, self._assessors, self._overlap = folder, tuple(assessors), overlap
         self._clock = clock
         self.store = JudgmentStore.open(folder / "judgments.sqlite")
-        # Kept open so that no call of the store is the last to close the file, which would cost a
-        # checkpoint each time.
-        self._held = sqlite3.connect(self.store.path, check_same_thread=False)
-        self._held.execute("SELECT count(*) FROM (SELECT 1 FROM judgment LIMIT 1)").fetchone()
+        # Tells what is new in microseconds, and keeps the file open: no call of the store is then
+        # the last to close it, which would cost a checkpoint each time.
+        self._held = sqlite3.connect(self.store.path, isolation_level=None, check_same_thread=False)
         self.remarks = Remarks(folder / "serving.sqlite")
         self._lock, self._writing = threading.RLock(), threading.Lock()
         self._answered: dict[str, _Answered] = {}
         self._notes: dict[tuple[str, str, str], Remark] = {}
         self._pace = {name: deque[float](maxlen=_NOTES_A_MINUTE) for name in assessors}
         self._names: list[str] = []
-        self._stamp: tuple[int, ...] = ()
-        self._seq, self._looked, self._read = 0, -float("inf"), -float("inf")
+        self._seq, self._looked = 0, -float("inf")
         #: Why rounds that were drawn meanwhile cannot be read; "" while they can.
         self.fault = ""
         self.queues = Queues((), assessors, overlap=overlap, clock=clock)
@@ -158,7 +155,7 @@ class Desk:
     # What is on the disk
 
     def sync(self) -> None:
-        """Take up rounds and judgments that came meanwhile; two looks at files if none did."""
+        """Take up rounds and judgments that came meanwhile; one look at the file if none did."""
         with self._lock:
             now = self._clock()
             if now - self._looked >= _LOOK:
@@ -170,21 +167,9 @@ class Desk:
                         raise
                     # A later round that cannot be read must not keep the others from being judged.
                     self.fault = error.message
-            stamp = self._stamp_now()
-            if stamp != self._stamp or now - self._read >= _LOOK:
-                # Taken before reading: what comes in between is read twice, not missed.
-                self._stamp, self._read = stamp, now
+            (newest,) = self._held.execute("SELECT max(seq) FROM judgment").fetchone()
+            if (newest or 0) > self._seq:
                 self._take(self.store.arrivals(self._seq))
-
-    def _stamp_now(self) -> tuple[int, ...]:
-        found: list[int] = []
-        for name in (self.store.path, f"{self.store.path}-wal"):
-            try:
-                at = os.stat(name)
-            except OSError:
-                continue
-            found += (at.st_mtime_ns, at.st_size)
-        return tuple(found)
 
     def _look_for_rounds(self) -> None:
         names = round_files.names(self.folder)

@@ -413,13 +413,11 @@ class _Pages:
         )
 
     async def answer(self, request: Request) -> Response:
-        session, _ = self._session(request)
-        if session is None or self._site.access.resume(session.cookie, live=False) is None:
-            return self._unknown(request)
-        if self._site.access.cookie_name(False) not in request.cookies:
+        session, begins = self._session(request)
+        if session is None:
             return self._unknown(request)
         form = self._form(session, await _body(request))
-        if form is None:
+        if form is None or begins:  # a session that begins here was shown nothing
             return self._page(
                 "refused.html",
                 403,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import uvicorn
 from filelock import FileLock, Timeout
 
 from evenhand import archive
+from evenhand.confidence import check_level
 from evenhand.errors import EvenhandError, FormatError, StudyError, listed
 from evenhand.measures import sampled
 from evenhand.serving.access import Access, read_secret
@@ -24,6 +25,7 @@ from evenhand.serving.desk import Desk
 from evenhand.serving.live import Live
 from evenhand.serving.pages import Grade, Site, make_app
 from evenhand.serving.texts import Text, Texts, read_topics
+from evenhand.stopping import check_rule
 
 __all__ = ["PORT", "Served", "links", "open_site", "serve"]
 
@@ -31,6 +33,8 @@ __all__ = ["PORT", "Served", "links", "open_site", "serve"]
 PORT = 8765
 
 _NAMES = ("localhost", "127.0.0.1", "[::1]")
+Lookup = Callable[[str], Text | None]
+
 _YES_NO = {0.0: "not relevant", 1.0: "relevant"}
 
 
@@ -118,7 +122,9 @@ def serve(
     """
     folder = Path(study)
     settings = archive.read_settings(folder)
+    check_level(level)
     rule = stop_when or ("best" if settings.goal == "best" else "decided")
+    check_rule(rule)
     with _alone(folder), closing(_listening(host, port)) as listener:
         port = listener.getsockname()[1]
         with open_site(
@@ -171,27 +177,34 @@ def open_site(
     local, proxy = _is_loopback(host), _split(url)
     guide = _read_text(guidelines)
     grades = _grades(settings, labels)
-    lookup = {
-        "document": _texts(docs, lambda: _document_ids(folder), "corpus"),
-        "query": _queries(queries, folder),
-    }
     access = Access(
         read_secret(folder / "serving.key"),
         assessors,
         open=local and proxy is None and len(assessors) == 1,
     )
-    live = Live(folder, options or {})
-    with closing(Desk(folder, assessors, overlap=overlap)) as desk, closing(live):
+    with ExitStack() as stack:
+
+        def texts(path: str | Path, wanted: Callable[[], set[str]], name: str) -> Lookup:
+            return stack.enter_context(closing(Texts(Path(path), wanted, name=name))).get
+
+        topics = None if queries is None else read_topics(Path(queries))
+        query = None if topics is None else topics.get
+        if queries is not None and query is None:
+            query = texts(queries, lambda: _query_ids(folder), "queries")
+        document = None
+        if docs is not None:
+            document = texts(docs, lambda: _document_ids(folder), "corpus")
         yield Site(
-            desk=desk,
-            live=live,
+            desk=stack.enter_context(closing(Desk(folder, assessors, overlap=overlap))),
+            live=stack.enter_context(closing(Live(folder, options or {}))),
             access=access,
-            title=f"{folder.resolve().name}",
+            title=folder.resolve().name,
             grades=grades,
+            query=query,
+            document=document,
             guidelines=guide,
             hosts=(*_NAMES, *([proxy[1]] if proxy else [])) if local else (),
             secure=proxy is not None and proxy[0] == "https",
-            **lookup,
         )
 
 
@@ -236,7 +249,8 @@ def _listening(host: str, port: int) -> socket.socket:
     if not 0 <= port < 65536:
         raise EvenhandError(f"a port lies between 0 and 65535, got {port}", hint="--port 8765")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # With its protocol named asyncio has answers sent at once, and not 40 ms later.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
@@ -325,23 +339,8 @@ def _document_ids(folder: Path) -> set[str]:
     return found
 
 
-def _texts(
-    path: str | Path | None, wanted: Callable[[], set[str]], name: str
-) -> Callable[[str], Text | None] | None:
-    return None if path is None else Texts(Path(path), wanted, name=name).get
-
-
-def _queries(path: str | Path | None, folder: Path) -> Callable[[str], Text | None] | None:
-    if path is None:
-        return None
-    topics = read_topics(Path(path))
-    if topics is not None:
-        return topics.get
-
-    def wanted() -> set[str]:
-        return set((folder / "queries.txt").read_text(encoding="utf-8").split("\n"))
-
-    return _texts(path, wanted, "queries")
+def _query_ids(folder: Path) -> set[str]:
+    return set((folder / "queries.txt").read_text(encoding="utf-8").split("\n"))
 
 
 def _read_text(path: str | Path | None) -> str:

@@ -26,6 +26,7 @@ import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -123,25 +124,31 @@ class Texts:
         except EvenhandError:  # the file was changed under way: what is known of it stays
             wanted, at, rows = self._wanted | {id}, self._at, self._rows
         with self._lock:
+            if rows is not self._rows:
+                self._rows.close()
             self._wanted, self._at, self._rows, self._reading = wanted, at, rows, False
 
     def _index(self, wanted: Collection[str]) -> tuple[dict[str, int], IO[bytes]]:
         places: dict[str, int] = {}
         try:
-            with _opened(self.path) as file:
+            with ExitStack() as stack, _opened(self.path) as file:
                 plain = not isinstance(file, gzip.GzipFile)
-                spool = None if plain else tempfile.TemporaryFile()
-                for id, at, row in self._scan(file):
-                    if id in wanted and id not in places:
-                        places[id] = at if spool is None else spool.tell()
-                        if spool is not None:
-                            spool.write(row if row.endswith(b"\n") else row + b"\n")
-            return places, spool or open(self.path, "rb")
+                spool = None if plain else stack.enter_context(tempfile.TemporaryFile())
+                for id, at, row, number in self._scan(file):
+                    if id not in wanted or id in places:
+                        continue
+                    if self._parse is _of_json:
+                        self._json_id(row, number, whole=True)
+                    places[id] = at if spool is None else spool.tell()
+                    if spool is not None:
+                        spool.write(row if row.endswith(b"\n") else row + b"\n")
+                stack.pop_all()  # the spool stays open
+                return places, spool or open(self.path, "rb")
         except (OSError, EOFError, zlib.error) as error:
             raise FormatError(f"{self.path}: cannot be read: {error}") from error
 
-    def _scan(self, file: IO[bytes]) -> Iterator[tuple[str, int, bytes]]:
-        """Id, place and bytes of each row."""
+    def _scan(self, file: IO[bytes]) -> Iterator[tuple[str, int, bytes, int]]:
+        """Id, place, bytes and line of each row."""
         at, number, json_rows = 0, 0, None
         for row in file:
             here, at, number = at, at + len(row), number + 1
@@ -156,14 +163,12 @@ class Texts:
                     if columns is not None:
                         continue
                 here, row = here + len(row) - len(row_start), row_start
-            yield (
-                (self._json_id(row, number) if json_rows else self._tab_id(row, number)),
-                here,
-                row,
-            )
+            find = self._json_id if json_rows else self._tab_id
+            yield find(row, number), here, row, number
 
-    def _json_id(self, row: bytes, number: int) -> str:
-        first = _FIRST.match(row)
+    def _json_id(self, row: bytes, number: int, *, whole: bool = False) -> str:
+        """The id of a row; `whole` checks the rest of it, too."""
+        first = None if whole else _FIRST.match(row)
         if first and _ROLE.get(first[1].decode().lower()) == "id":
             return first[2].decode("utf-8", "replace")
         try:
