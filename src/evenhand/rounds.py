@@ -386,7 +386,7 @@ def asked(study: Path, name: str) -> tuple[bool, int, list[tuple[str, str]]]:
         content = json.loads((folder / "round.json").read_text(encoding="utf-8"))
         draws = pq.read_table(folder / "draws.parquet", columns=["query", "document"])
         rejudge, mark = bool(content.get("rejudge", False)), int(content.get("mark", 0))
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, LookupError) as error:
         raise StudyError(f"{folder} is not a whole round: {error}", hint=_RESTORE) from error
     pairs = zip(draws["query"].to_pylist(), draws["document"].to_pylist(), strict=True)
     return rejudge, mark, list(dict.fromkeys(pairs))

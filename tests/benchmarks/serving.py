@@ -89,6 +89,7 @@ class Server:
             elif line.startswith("live: "):
                 break
             else:
+                self.kill()
                 raise RuntimeError(line)
         while True:
             try:

@@ -198,7 +198,7 @@ def open_site(
             desk=stack.enter_context(closing(Desk(folder, assessors, overlap=overlap))),
             live=stack.enter_context(closing(Live(folder, options or {}))),
             access=access,
-            title=folder.resolve().name,
+            title=folder.resolve().name.encode("utf-8", "replace").decode(),
             grades=grades,
             query=query,
             document=document,

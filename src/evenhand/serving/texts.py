@@ -28,7 +28,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, cast
 
 from evenhand.errors import EvenhandError, FormatError
 
@@ -43,7 +43,7 @@ NAMES = {
     "url": ("url", "link"),
 }
 _ROLE = {name: role for role, names in NAMES.items() for name in names}
-_PLAIN = {1: ("id",), 2: ("id", "text"), 3: ("id", "title", "text")}
+_PLAIN: dict[int, tuple[str, ...]] = {1: ("id",), 2: ("id", "text"), 3: ("id", "title", "text")}
 _WIDE = ("id", "url", "title", "text")
 
 # An id that comes first, as in nearly all corpora: there the rest of the row need not be parsed.
@@ -204,7 +204,8 @@ def _found(path: Path, name: str) -> Path:
 def _opened(path: Path) -> IO[bytes]:
     with open(path, "rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path, "rb") if packed else open(path, "rb")
+    # A GzipFile is no IO to the type checker, though it is one to its readers.
+    return cast(IO[bytes], gzip.open(path, "rb")) if packed else open(path, "rb")
 
 
 def _quoted(row: bytes) -> str:
@@ -221,6 +222,8 @@ def _of_json(row: bytes) -> dict[str, str]:
         if role is None or value is None:
             continue
         text = value if isinstance(value, str) else _said(value)
+        # JSON can say half of a character, which no page could be written with.
+        text = text if text.isascii() else text.encode("utf-8", "replace").decode()
         fields[role] = (
             f"{fields[role]}\n\n{text}"
             if role == "more" and role in fields
