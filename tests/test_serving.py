@@ -385,14 +385,19 @@ def test_judgments_and_rounds_from_elsewhere_are_taken_up(serving, folder, monke
     assert ann.send(form, "grade:1.0").status_code == 303  # what is said is heard
     while "That is all" not in ann.page():
         ann.judge(1)
-    study.draw(3, seed=2, kind="naive", rejudge=True)
+    study.draw(len(study.pool), seed=2, kind="uniform", rejudge=True)
     monkeypatch.setattr(desk, "_LOOK", 0.0)
     assert [done for _, done, _ in ann.site.desk.rounds()] == [N, 0]
+    while "That is all" not in ann.page():
+        ann.judge(1)
+    assert "wait for somebody else" in ann.page("/live")
     # Pairs of the new round that ann has judged before wait for another.
     ann, bob = serving("ann", "bob")
     while "That is all" not in bob.page():
         bob.judge(0)
     assert [asked - done for _, done, asked in ann.site.desk.rounds()] == [0, 0]
+    bob.client.get(f"/enter?token={bob.site.access.token('')}")
+    assert "wait for somebody else" not in bob.page("/live")
     assert all(not len(cells) for cells in study._snapshot().ledger.missing())
 
 
@@ -564,6 +569,12 @@ def test_requests_from_other_sites(serving, folder):
     for headers in (loads, frame):
         assert ann.client.get("/", headers=headers).status_code == 403
     assert rows(folder) == []
+    (behind,) = serving("ann", url="https://judge.example.org")
+    behind.client.base_url = "https://judge.example.org"
+    behind.client.get(f"/enter?token={behind.site.access.token('ann')}")
+    assert behind.send(behind.form(), "skip", headers={"origin": "http://evil"}).status_code == 403
+    proxied = {"origin": "https://judge.example.org"}
+    assert behind.send(behind.form(), "skip", headers=proxied).status_code == 303
     own = {"origin": URL, "sec-fetch-site": "same-origin"}
     assert ann.send(form, "grade:1.0", headers=own).status_code == 303
     hidden = {"origin": "null", "sec-fetch-site": "same-origin"}  # no referrer, no origin

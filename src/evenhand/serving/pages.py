@@ -94,6 +94,8 @@ class Site:
         Plain text, or a little of markdown.
     hosts
         The names by which the server may be called; none for any.
+    proxy
+        Host, and port where it is named, by which a proxy is called.
     secure
         Whether browsers reach it by https.
     """
@@ -107,6 +109,7 @@ class Site:
     document: Callable[[str], Text | None] | None = None
     guidelines: str = ""
     hosts: Sequence[str] = ()
+    proxy: str = ""
     secure: bool = False
     said: OrderedDict[str, Outcome] = field(default_factory=OrderedDict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -224,7 +227,12 @@ class _Guard:
         if request.method in ("GET", "HEAD"):
             foreign = site not in ("same-origin", "none")
             loads = headers.get("sec-fetch-mode", "navigate") != "navigate"
-            framed = headers.get("sec-fetch-dest", "document") in ("iframe", "frame", "embed")
+            framed = headers.get("sec-fetch-dest", "document") in (
+                "iframe",
+                "frame",
+                "embed",
+                "object",
+            )
             if foreign and (loads or framed):
                 return 403, "other sites may not load this"
             return None
@@ -232,7 +240,10 @@ class _Guard:
             return 405, "only GET and POST"
         # A page that tells no referrer sends the origin "null"; its seal then says whose it is.
         origin = headers.get("origin", "null")
-        if origin != "null" and origin.partition("://")[2].lower() != host.lower():
+        if origin != "null" and origin.partition("://")[2].lower() not in (
+            host.lower(),
+            self._site.proxy,
+        ):
             return 403, "other sites may not send this"
         if site not in ("same-origin", "none"):
             return 403, "other sites may not send this"
@@ -479,6 +490,7 @@ class _Pages:
             made=desk.queues.made(),
             notes=desk.notes(),
             fault=desk.fault,
+            stuck=desk.queues.stuck(),
             answer=answer,
             age=int(time.time() - answer.at),
             refresh=3 if answer.busy else 20,

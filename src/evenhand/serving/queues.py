@@ -242,6 +242,10 @@ class Queues:
         """Pairs judged, by assessor."""
         return {name: len(own.said) for name, own in self._own.items()}
 
+    def stuck(self) -> bool:
+        """Whether judgments are lacking that none of the assessors is asked for."""
+        return any(self.lacking) and not any(own.total for own in self._own.values())
+
     def carry(self, before: Queues) -> None:
         """Keep what earlier queues had shown: the numbers of their pairs are the same here."""
         self._leases = {pair: dict(leases) for pair, leases in before._leases.items()}

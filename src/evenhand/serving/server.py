@@ -204,6 +204,7 @@ def open_site(
             document=document,
             guidelines=guide,
             hosts=(*_NAMES, *([proxy[1]] if proxy else [])) if local else (),
+            proxy="" if url is None else urlsplit(url).netloc.lower(),
             secure=proxy is not None and proxy[0] == "https",
         )
 
