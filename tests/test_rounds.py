@@ -19,7 +19,17 @@ import pytest
 from evenhand import rounds
 from evenhand.errors import StudyError
 from evenhand.pools import pool
-from evenhand.rounds import Record, Stored, appearing, fingerprint, load, names, save, write_whole
+from evenhand.rounds import (
+    Record,
+    Stored,
+    appearing,
+    asked,
+    fingerprint,
+    load,
+    names,
+    save,
+    write_whole,
+)
 from evenhand.sampling import Sample
 from evenhand.trec import read_qrels, read_runs
 
@@ -219,6 +229,20 @@ def test_a_damaged_round_is_refused(saved, cells, file, damage):
     )
     if name == "missing":
         assert error.message.endswith(f"it lacks {file}")
+
+
+def test_what_a_round_asks_needs_no_pool(saved, cells):
+    query, document = cells.names(np.array([4, 0]))
+    assert asked(saved, "round-001") == (False, 0, list(zip(query, document, strict=True)))
+    edit(saved, rejudge=True, mark=7)
+    assert asked(saved, "round-001")[:2] == (True, 7)
+
+
+@pytest.mark.parametrize("file", ["round.json", "draws.parquet"])
+def test_a_damaged_round_asks_nothing(saved, file, damage):
+    damage[1](saved / "round-001" / file)
+    error = refused(asked, saved, "round-001")
+    assert error.message.startswith(f"{saved / 'round-001'} is not a whole round: ")
 
 
 def edit(saved: Path, **changes) -> None:

@@ -133,6 +133,17 @@ def test_what_comes_back_is_read_only(store):
     assert isinstance(store.read(), Judgments)
 
 
+def test_what_arrived_since_is_told_with_its_source(store):
+    assert store.arrivals() == []
+    fill(store, 2)
+    store.add(["1"], ["d1"], [5], "ann", source="page", revise=True)
+    assert [tuple(row) for row in store.arrivals(1)] == [
+        (2, "1", "d1", "ann", 0, 1.0, ""),
+        (3, "1", "d1", "ann", 1, 5.0, "page"),
+    ]
+    assert store.arrivals(3) == []
+
+
 # Another grade for the same pair
 
 

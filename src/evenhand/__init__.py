@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from evenhand.prior import Prior as Prior
     from evenhand.sampling import Sample as Sample
     from evenhand.sampling import draw as draw
+    from evenhand.serving import serve as serve
     from evenhand.simulation import Simulation as Simulation
     from evenhand.simulation import simulate as simulate
     from evenhand.stages import Control as Control
@@ -163,6 +164,7 @@ _ROOMS = {
     "pools": ("Pool", "pool"),
     "prior": ("NumPyroPrior", "Posterior", "Prior"),
     "sampling": ("Sample", "draw"),
+    "serving": ("serve",),
     "simulation": ("Simulation", "simulate"),
     "stages": ("Control", "Round"),
     "standings": ("Standings", "ranking"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["History", "Intake", "Judgments", "Labels"]
+__all__ = ["Arrival", "History", "Intake", "Judgments", "Labels"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,6 +82,18 @@ class History:
     def to_frame(self) -> pd.DataFrame:
         """Give the columns as a pandas DataFrame, one row a stored judgment."""
         return _frame(self)
+
+
+class Arrival(NamedTuple):
+    """One stored row, as it came in; `revision` is 0 for an assessor's first grade of a pair."""
+
+    seq: int
+    query: str
+    document: str
+    assessor: str
+    revision: int
+    grade: float
+    source: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)

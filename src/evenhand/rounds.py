@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -42,14 +43,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from evenhand.errors import StudyError
-from evenhand.folds import fold_of
 from evenhand.pools import Pool
-from evenhand.sampling import Sample
+
+if TYPE_CHECKING:
+    from evenhand.sampling import Sample
 
 __all__ = [
     "Record",
     "Stored",
     "appearing",
+    "asked",
     "fingerprint",
     "load",
     "named",
@@ -392,7 +395,37 @@ def load(study: Path, name: str, pool: Pool) -> Stored:
     return stored
 
 
+def asked(study: Path, name: str) -> tuple[bool, int, list[tuple[str, str]]]:
+    """What a round asks of assessors, which needs neither its design nor the pool.
+
+    Returns
+    -------
+    rejudge, mark
+        As in `Record`.
+    pairs
+        Query and document of its distinct draws.
+
+    Raises
+    ------
+    StudyError
+        If a file of the round is missing or damaged.
+    """
+    folder = study / name
+    try:
+        content = json.loads((folder / "round.json").read_text(encoding="utf-8"))
+        draws = pq.read_table(folder / "draws.parquet", columns=["query", "document"])
+        rejudge, mark = bool(content.get("rejudge", False)), int(content.get("mark", 0))
+    except (OSError, ValueError, TypeError, AttributeError, LookupError) as error:
+        raise StudyError(f"{folder} is not a whole round: {error}", hint=_RESTORE) from error
+    pairs = zip(draws["query"].to_pylist(), draws["document"].to_pylist(), strict=True)
+    return rejudge, mark, list(dict.fromkeys(pairs))
+
+
 def _sample(folder: Path, record: Record, cells: int) -> Sample:
+    # Here, so that whoever asks only what there is to judge need not wait for JAX.
+    from evenhand.folds import fold_of
+    from evenhand.sampling import Sample
+
     columns = ["cell", "expected", *(["fold"] if record.folds > 1 else [])]
     design = pq.read_table(folder / "design.parquet", columns=columns)
     draws = pq.read_table(folder / "draws.parquet", columns=["cell"])["cell"].to_numpy()

@@ -25,12 +25,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from evenhand.errors import EvenhandError
-from evenhand.estimates import Estimate
-from evenhand.standings import ranking
+
+if TYPE_CHECKING:
+    from evenhand.estimates import Estimate
 
 __all__ = ["check_rule", "level_at", "stopped"]
 
@@ -83,6 +85,9 @@ def stopped(found: Estimate, rule: str) -> Estimate:
         open_to = ~pairs.decided & ~(pairs.spread == 0)
         met, said = not open_to.any(), f"{int(open_to.sum()):,} of {len(open_to):,} pairs are open"
     else:
+        # Here, so that a rule can be checked without waiting for JAX.
+        from evenhand.standings import ranking
+
         best = ranking(found).contenders
         group = {frozenset(g) for g in _identical(found)}
         met = len(best) == 1 or frozenset(best) in group

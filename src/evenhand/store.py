@@ -46,7 +46,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evenhand.errors import StudyError
-from evenhand.judgments import History, Intake, Judgments
+from evenhand.judgments import Arrival, History, Intake, Judgments
 
 __all__ = ["JudgmentStore"]
 
@@ -262,6 +262,19 @@ class JudgmentStore:
             return connection.execute(
                 "SELECT count(*) FROM (SELECT DISTINCT query, document FROM judgment)"
             ).fetchone()[0]
+
+    def arrivals(self, after: int = 0) -> list[Arrival]:
+        """Give the rows stored since the one at position `after`, in their order of arrival.
+
+        It looks at no other row, so that it can be asked after every judgment.
+        """
+        with _connect(self.path) as connection:
+            rows = connection.execute(
+                "SELECT seq, query, document, assessor, revision, grade, source FROM judgment"
+                " WHERE seq > ? ORDER BY seq",
+                (after,),
+            )
+            return [Arrival(*row) for row in rows]
 
     def history(self) -> History:
         """Give every stored row, superseded ones too, in their order of arrival."""

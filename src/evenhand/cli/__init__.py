@@ -27,6 +27,7 @@ __all__ = ["main"]
         studies.estimate,
         studies.plan,
         studies.export,
+        studies.serve,
         research.demo,
         research.evaluate,
         research.simulate,

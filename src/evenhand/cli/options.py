@@ -22,6 +22,7 @@ __all__ = [
     "SEED",
     "SEED_0",
     "STUDY",
+    "Labels",
     "Names",
     "Numbers",
     "plot_option",
@@ -136,3 +137,24 @@ class Names(click.ParamType):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Split."""
         return value.split(",") if isinstance(value, str) else value
+
+
+class Labels(click.ParamType):
+    """Grades with what each is called, like ``0=not relevant,1=relevant``."""
+
+    name = "GRADE=TEXT,..."
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Split and convert."""
+        if not isinstance(value, str):
+            return value
+        found = {}
+        for part in value.split(","):
+            grade, equals, text = part.partition("=")
+            try:
+                found[float(grade)] = text.strip()
+            except ValueError:
+                equals = ""
+            if not equals or not text.strip():
+                self.fail(f"expected '0=not relevant,1=relevant', got {part!r}", param, ctx)
+        return found

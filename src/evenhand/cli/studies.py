@@ -21,12 +21,13 @@ from evenhand.cli.options import (
     RUNS,
     SEED,
     STUDY,
+    Labels,
     Numbers,
     plot_option,
     signals_option,
 )
 
-__all__ = ["add", "draw", "estimate", "export", "judge", "new", "plan"]
+__all__ = ["add", "draw", "estimate", "export", "judge", "new", "plan", "serve"]
 
 
 @click.command()
@@ -272,3 +273,51 @@ def export(study: str, kind: str, out: str | None) -> None:
         made.write(out)
         click.echo(f"{out}: {made.text.count(chr(10)):,} lines")
     show_notes(made.notes)
+
+
+@click.command()
+@STUDY
+@click.option(
+    "--docs",
+    metavar="FILE",
+    help="Texts of documents: JSON lines (BEIR's too), or rows of id, title, text with tabs.",
+)
+@click.option("--queries", metavar="FILE", help="Texts of queries: the same, or TREC's topics.")
+@click.option("--guidelines", metavar="FILE", help="What to go by: text, or a little markdown.")
+@click.option("--labels", type=Labels(), help="What each grade is called.")
+@click.option(
+    "--assessor",
+    "assessors",
+    multiple=True,
+    default=["assessor"],
+    show_default=True,
+    metavar="NAME",
+    help="Who judges; repeatable.",
+)
+@click.option(
+    "--overlap",
+    type=int,
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="How many assessors judge each pair.",
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Where to listen; elsewhere than on this machine each assessor needs his link.",
+)
+@click.option("--port", type=int, default=8765, show_default=True, help="0 takes a free one.")
+@click.option("--url", help="Address that a proxy shows to others.")
+@LEVEL
+@click.option(
+    "--stop-when",
+    metavar="RULE",
+    help="Of the live page: half-width<W, decided or best.  [default: decided; best for that goal]",
+)
+def serve(study: str, **options: Any) -> None:
+    """Serve a judging page for assessors, and a live page for you."""
+    from evenhand.serving import serve as run
+
+    run(study, tell=lambda served: click.echo(str(served), err=True), **options)

@@ -1,0 +1,22 @@
+"""A judging page for assessors, and a page of estimates for whoever runs the study.
+
+`serve` is what ``evenhand serve`` calls. Under it, in the order in which an answer passes::
+
+    access     who may see what: links, cookies, sealed forms
+    pages      what is shown and taken over HTTP, and what is refused
+    texts      what queries and documents say, found by id in large files
+    queues     which pair each assessor sees next
+    desk       answers, each stored before it is acknowledged
+    remarks    skips and notes, kept beside the judgments
+    live       estimates, made in a process of their own
+    server     all of it on a port
+
+Nothing here imports JAX: the page is there in a second. What is shown is a query and a document;
+who returned it, at which rank, and what a model thinks of it, is not.
+"""
+
+from __future__ import annotations
+
+from evenhand.serving.server import Served, serve
+
+__all__ = ["Served", "serve"]
