@@ -27,6 +27,7 @@ __all__ = ["main"]
         studies.estimate,
         studies.plan,
         studies.export,
+        studies.report,
         research.demo,
         research.evaluate,
         research.simulate,

@@ -26,7 +26,7 @@ from evenhand.cli.options import (
     signals_option,
 )
 
-__all__ = ["add", "draw", "estimate", "export", "judge", "new", "plan"]
+__all__ = ["add", "draw", "estimate", "export", "judge", "new", "plan", "report"]
 
 
 @click.command()
@@ -272,3 +272,27 @@ def export(study: str, kind: str, out: str | None) -> None:
         made.write(out)
         click.echo(f"{out}: {made.text.count(chr(10)):,} lines")
     show_notes(made.notes)
+
+
+@click.command()
+@STUDY
+@click.option(
+    "--output",
+    type=click.Path(),
+    metavar="FILE",
+    help="Where to write it.  [default: report.html in STUDY]",
+)
+@click.option(
+    "--figures",
+    type=click.Path(),
+    metavar="FOLDER",
+    help="Also write the pictures as files (svg, png, pdf).",
+)
+@click.option("--title", help="Of the page.  [default: the name of STUDY]")
+@LEVEL
+@QUESTION
+def report(study: str, **options: Any) -> None:
+    """Write one HTML file that tells all of a study, offline and on paper, too."""
+    from evenhand.study import Study
+
+    click.echo(Study.open(study).report(**options))
