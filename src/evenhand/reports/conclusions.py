@@ -28,8 +28,9 @@ from evenhand.errors import EvenhandError
 from evenhand.estimates import Estimate
 from evenhand.plans import Plan
 from evenhand.standings import Standings
+from evenhand.targets import Goal
 
-__all__ = ["Conclusion", "Planner", "conclude", "isolated", "spoken"]
+__all__ = ["Conclusion", "Planner", "conclude", "isolated", "spoken", "told_apart"]
 
 #: Probability with which the further judgments that are named would decide.
 POWER = 0.8
@@ -146,6 +147,19 @@ def isolated(name: str) -> str:
     if any(unicodedata.bidirectional(c) in ("R", "AL", "AN", "RLE", "RLO", "RLI") for c in name):
         return f"\u2068{name}\u2069"
     return name
+
+
+def told_apart(goal: Goal) -> dict[str, str]:
+    """Each contrast's name with its systems kept apart.
+
+    Two that are written from right to left would change places around the minus.
+    """
+    shown = {}
+    for name, row in zip(goal.names, goal.matrix, strict=True):
+        first = goal.target.systems[int(row.argmax())]
+        rest = name.removeprefix(f"{first} - ")
+        shown[name] = name if rest == name else f"{isolated(first)} - {isolated(rest)}"
+    return shown
 
 
 def spoken(value: float, low: float, high: float) -> str:

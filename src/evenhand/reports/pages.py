@@ -20,6 +20,7 @@ from pathlib import Path
 import jinja2
 
 from evenhand.errors import StudyError
+from evenhand.reports.conclusions import told_apart
 from evenhand.reports.facts import Facts
 from evenhand.reports.methods import BIBTEX, CITATION, LINK, paragraph
 from evenhand.reports.plots import Picture, pictures_of
@@ -90,6 +91,7 @@ def render(facts: Facts, pictures: Mapping[str, Picture] | None = None) -> str:
         .render(
             facts=facts,
             conclusion=facts.conclusion,
+            contrasts=told_apart(facts.goal),
             methods=paragraph(facts),
             bibtex=BIBTEX,
             citation=CITATION,

@@ -14,7 +14,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import matplotlib as mpl
@@ -27,6 +27,7 @@ from matplotlib.patches import Rectangle
 from evenhand.pictures import BLUE, GREEN, GREY, MARKERS, ORANGE, plot_contrasts, plot_estimate
 from evenhand.pictures import save as save_picture
 from evenhand.reports.calibrations import Calibration
+from evenhand.reports.conclusions import told_apart
 from evenhand.reports.facts import Facts, Look, Places, Weights
 
 __all__ = [
@@ -249,8 +250,9 @@ def _unit(facts: Facts, of: str = "") -> str:
 
 
 def _contrasts(facts: Facts) -> Picture:
-    compared = facts.compared
-    assert compared is not None
+    assert facts.compared is not None
+    apart = told_apart(facts.goal)
+    compared = replace(facts.compared, names=tuple(apart[name] for name in facts.compared.names))
     names = [shortened(name, 40) for name in compared.names]
     fig, (ax,) = _axes(ROW * (len(names) + 0.8))
     left = _room(names) / WIDTH
