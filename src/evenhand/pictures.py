@@ -93,7 +93,8 @@ def _forest(
     ax.errorbar(
         value[shown],
         row[shown],
-        xerr=[(value - low)[shown], (high - value)[shown]],
+        # What is known exactly may lie outside its interval by a rounding.
+        xerr=np.maximum([(value - low)[shown], (high - value)[shown]], 0.0),
         fmt="o",
         color=colour,
         markersize=4,

@@ -292,7 +292,7 @@ def plot_looks(looks: Sequence[Look], *, contrasts: bool, sign: int = 1) -> Figu
         ax.errorbar(
             at,
             value[:, j],
-            yerr=[value[:, j] - low[:, j], high[:, j] - value[:, j]],
+            yerr=np.maximum([value[:, j] - low[:, j], high[:, j] - value[:, j]], 0.0),
             color=_SERIES[i],
             marker=MARKERS[i],
             markersize=4,
@@ -369,7 +369,7 @@ def _squares(ax: Axes, strength: np.ndarray, there: np.ndarray) -> None:
                 0.94,
                 0.88,
                 facecolor=BLUE,
-                alpha=0.05 + 0.6 * float(strength[s, b]),
+                alpha=0.05 + 0.5 * float(strength[s, b]),
                 linewidth=0,
             )
         )
