@@ -892,6 +892,8 @@ def test_in_a_browser(rounds, tmp_path):
                 page.set_viewport_size({"width": width, "height": 700})
                 assert page.evaluate("document.documentElement.scrollWidth") <= width
             page.emulate_media(media="print")
+            page.set_viewport_size({"width": 680, "height": 900})  # A4 without its margins
+            assert page.evaluate("document.documentElement.scrollWidth") <= 680
             assert page.locator("nav").is_hidden()
             white = page.evaluate("getComputedStyle(document.body).backgroundColor")
             assert white == "rgb(255, 255, 255)"

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -90,7 +91,8 @@ def read_calibration(
         said = np.asarray(file["observed_data/judgment"], np.float64).reshape(-1)
         utility = np.asarray(file["constant_data/utility"], np.float64).reshape(-1)
         drawn = np.asarray(file["posterior_predictive/judgment"], np.float64)
-        sites = {k: np.asarray(v) for k, v in file["posterior"].items() if np.ndim(v) > 1}
+        group: Any = file["posterior"]  # h5py's types do not know that it is no array
+        sites = {name: np.asarray(site) for name, site in group.items() if np.ndim(site) > 1}
     simulated = _in_utilities(drawn.reshape(-1, len(said)), said, utility, levels)
     expected = simulated.mean(0)
     order = np.argsort(expected, kind="stable")

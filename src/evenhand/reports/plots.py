@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -23,6 +24,7 @@ from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 
 from evenhand.pictures import BLUE, GREEN, GREY, MARKERS, ORANGE, plot_contrasts, plot_estimate
 from evenhand.pictures import save as save_picture
@@ -137,7 +139,7 @@ def _own_font(found: re.Match[str]) -> str:
 def _drawing() -> Iterator[None]:
     """Text as text, the same bytes for the same facts, and no complaint of a missing glyph."""
     known = {font.name for font in font_manager.fontManager.ttflist}
-    options = {
+    options: Any = {
         "font.family": ["DejaVu Sans", *(name for name in _FONTS if name in known)],
         "font.size": TEXT,
         "axes.titlesize": TEXT,
@@ -394,7 +396,7 @@ def plot_weights(weights: Weights) -> Figure:
         ticks = [t * m for t in 10.0 ** np.arange(-6, 7) for m in (1, 2, 5) if low <= t * m <= high]
     ax.set_xticks(ticks, labels=[f"{t:g}" for t in ticks])
     ax.minorticks_off()
-    ax.yaxis.get_major_locator().set_params(integer=True)
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("importance weight of a draw, mean = 1")
     ax.set_ylabel("draws")
     _legend(ax)
