@@ -128,29 +128,31 @@ def _sorted(columns: dict[str, Any], merit: np.ndarray) -> dict[str, Any]:
 
 
 def _looks(facts: Facts) -> Table:
-    columns: dict[str, list[Any]] = {
-        "after": [],
-        "n_judged": [],
-        "of": [],
-        "estimate": [],
-        "low": [],
-        "high": [],
+    """One row for each look at each contrast (or system), those of the best first."""
+    estimates = [look.estimate for look in facts.looks]
+    if facts.comparative:
+        kind, prefix = "contrast", "contrast_"
+        names, value = facts.goal.names, [found.contrast for found in estimates]
+    else:
+        kind, prefix = "system", ""
+        names, value = facts.systems, [found.value for found in estimates]
+    n = len(names)
+    numbers = {
+        "estimate": np.stack(value, axis=1).ravel(),
+        **{
+            end: np.stack([getattr(found, prefix + end) for found in estimates], axis=1).ravel()
+            for end in ("low", "high")
+        },
     }
-    errors = []
-    for look in facts.looks:
-        found = look.estimate
-        if facts.comparative:
-            names, *rest = found.goal.names, found.contrast, found.contrast_low, found.contrast_high
-            errors.append(found.contrast_std_error)
-        else:
-            names, *rest = found.goal.target.systems, found.value, found.low, found.high
-            errors.append(found.std_error)
-        columns["after"] += [look.rounds[-1]] * len(names)
-        columns["n_judged"] += [found.n_judged] * len(names)
-        columns["of"] += list(names)
-        for name, values in zip(("estimate", "low", "high"), rest, strict=True):
-            columns[name] += values.tolist()
-    return Table.of("Estimates after each round", columns, decimals(np.concatenate(errors)))
+    columns = {
+        kind: np.repeat(names, len(estimates)).tolist(),
+        "after": [look.rounds[-1] for look in facts.looks] * n,
+        "n_judged": [found.n_judged for found in estimates] * n,
+        **numbers,
+    }
+    merit = np.repeat(facts.goal.target.sign * value[-1], len(estimates))
+    errors = np.concatenate([getattr(found, f"{prefix}std_error") for found in estimates])
+    return Table.of("Estimates after each round", _sorted(columns, merit), decimals(errors))
 
 
 def _places(facts: Facts) -> dict[str, Table]:
@@ -204,7 +206,9 @@ def _records(facts: Facts) -> Table:
         "sampler": [record.sampler for record in records],
         "folds": [record.folds for record in records],
     }
-    for name in dict.fromkeys(name for record in records for name in record.versions):
-        columns[name] = [record.versions.get(name, "-") for record in records]
+    columns["made with"] = [
+        ", ".join(f"{name} {version}" for name, version in record.versions.items())
+        for record in records
+    ]
     columns["pool (sha256)"] = [record.pool for record in records]
     return Table.of("How each round was drawn", columns)
