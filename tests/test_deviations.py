@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ from evenhand.deviations import estimate_deviation, expected_deviation, score_gr
 from evenhand.errors import EvenhandError
 from evenhand.estimators import estimate
 from evenhand.evaluation import evaluate
+from evenhand.focus import deciding, focused
 from evenhand.pools import pool
 from evenhand.sampling import Sample
 from evenhand.stages import Round
+from evenhand.standings import ranking
 from evenhand.study import Study
 from evenhand.trec import read_runs
 from evenhand.utilities import flat
@@ -52,6 +55,23 @@ def test_a_census_is_the_value(name):
     found = estimate_deviation(goal, [Round(Sample("distinct", every, np.ones(len(grade))), grade)])
     np.testing.assert_allclose(found.value, truth(name), rtol=0, atol=1e-12)
     assert (found.std_error == 0).all()
+
+
+def test_the_best_has_the_smallest_error():
+    goal = asked("MAE", "best")
+    grade = grades(goal)
+    every = np.arange(len(grade))
+    found = estimate_deviation(goal, [Round(Sample("distinct", every, np.ones(len(grade))), grade)])
+    order = np.argsort(truth("MAE"))
+    standings = ranking(found)
+    assert standings.systems == tuple(goal.target.systems[j] for j in order)
+    assert standings.contenders == standings.systems[:1]
+    assert standings.best.tolist() == [1, 0, 0]
+    # What is open is who of the two with the smallest errors leads, not who has the largest.
+    close = replace(found, reached_value=np.array([1.0, 1.1, 2.0]), covariance=np.eye(3) * 0.01)
+    assert deciding(focused(goal, close))[0][0] == "x - y"
+    apart = replace(close, reached_value=np.array([1.0, 1.9, 2.0]))
+    assert deciding(focused(goal, apart))[0][0] != "y - z"
 
 
 def rounds_of(sampler: str, q: np.ndarray, n: int):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
@@ -43,6 +44,23 @@ def test_intervals_are_where_the_estimate_has_them(world):
     # The best is on top.
     assert points[len(order) - 1] == answer.contrast.max()
     assert ax.get_xlabel() == "DCG@10, difference"
+
+
+def test_names_are_no_mathematics(world, tmp_path):
+    answer = world.answer
+    target = SimpleNamespace(systems=[f"$\\x{j}$" for j in range(7)], measure="DCG@10")
+    goal = SimpleNamespace(kind="absolute", target=target)
+    ends = {"value": answer.value, "low": answer.low, "high": answer.high}
+    shown = SimpleNamespace(goal=goal, level=0.95, n_judged=120, **ends)
+    standings = replace(eh.ranking(answer), systems=tuple(target.systems))
+    compared = replace(answer.pairs, systems=tuple(target.systems))
+    for ax in (
+        pictures.plot_estimate(shown),
+        pictures.plot_standings(standings),
+        pictures.plot_comparisons(compared),
+    ):
+        assert pictures.save(ax, tmp_path / "a.png").stat().st_size > 5000
+        assert "$\\x3$" in [label.get_text() for label in ax.get_yticklabels()]
 
 
 def test_systems_instead_of_contrasts(world):

@@ -174,7 +174,9 @@ def focused(goal: Goal, found: Estimate, *, share: float = UNIFORM) -> Goal:
             f"the goal {goal.kind!r} asks the same of every round",
             hint=f"rounds are focused for {' and '.join(FOCUSED)}",
         )
-    value, covariance = jnp.asarray(found.reached_value), jnp.asarray(found.covariance)
+    # Where a measure counts faults, the best is the lowest.
+    value = jnp.asarray(goal.target.sign * found.reached_value)
+    covariance = jnp.asarray(found.covariance)
     weights = np.array(pair_weights(goal.kind, value, covariance))
     if (found.covered < 1).any():
         every = pairs(goal.target)

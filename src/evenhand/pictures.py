@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -44,6 +44,8 @@ __all__ = [
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#666666"
 SERIES = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 MARKERS = "osD^vP*X"
+#: How a name is written: what stands between two dollars is no mathematics.
+_AS_IT_IS: Mapping[str, Any] = {"parse_math": False}
 
 
 def figure(
@@ -93,7 +95,8 @@ def _forest(
     ax.errorbar(
         value[shown],
         row[shown],
-        xerr=[(value - low)[shown], (high - value)[shown]],
+        # What is known exactly may lie outside its interval by a rounding.
+        xerr=np.maximum([(value - low)[shown], (high - value)[shown]], 0.0),
         fmt="o",
         color=colour,
         markersize=4,
@@ -101,7 +104,7 @@ def _forest(
         capsize=2,
         label=label,
     )
-    ax.set_yticks(row, labels=[str(n) for n in names])
+    ax.set_yticks(row, labels=[str(n) for n in names], **_AS_IT_IS)
     ax.set_ylim(-0.7, len(value) - 0.3)
     _plain(ax)
     return row
@@ -179,8 +182,8 @@ def plot_comparisons(comparisons: Comparisons, *, ax: Axes | None = None) -> Axe
     dot = {"markerfacecolor": "white", "markeredgecolor": "black", "markeredgewidth": 0.5}
     ax.plot(column, row, linestyle="none", marker="o", markersize=2.5, **dot)
     names = [comparisons.systems[j] for j in order]
-    ax.set_xticks(np.arange(k), labels=names, rotation=90, fontsize="small")
-    ax.set_yticks(np.arange(k), labels=names, fontsize="small")
+    ax.set_xticks(np.arange(k), labels=names, rotation=90, fontsize="small", **_AS_IT_IS)
+    ax.set_yticks(np.arange(k), labels=names, fontsize="small", **_AS_IT_IS)
     bar = ax.get_figure(root=True).colorbar(image, ax=ax, shrink=0.8, extend="both")  # type: ignore[union-attr] - never None here
     bar.set_label("row minus column, in standard errors", fontsize="small")
     ax.set_title(f"dot: decided at {comparisons.level:.0%}, all pairs together", fontsize="medium")
@@ -240,7 +243,8 @@ def plot_evaluation(evaluation: Evaluation, *, measure: int = 0, ax: Axes | None
     ax = _axes(ax, len(value))
     order = np.argsort(value, kind="stable")
     ax.plot(value[order], np.arange(len(value)), "o", color=BLUE, markersize=4)
-    ax.set_yticks(np.arange(len(value)), labels=[evaluation.systems[j] for j in order])
+    names = [evaluation.systems[j] for j in order]
+    ax.set_yticks(np.arange(len(value)), labels=names, **_AS_IT_IS)
     ax.set_xlabel(str(evaluation.measures[measure]))
     _plain(ax)
     return ax
@@ -323,7 +327,7 @@ def plot_standings(standings: Standings, *, ax: Axes | None = None) -> Axes:
     for at, last, chance in zip(row, standings.last, standings.best, strict=True):
         if chance >= 0.005:
             ax.annotate(f"{chance:.0%}", (last + 0.45, at), fontsize=8, va="center", color=ORANGE)
-    ax.set_yticks(row, labels=list(standings.systems))
+    ax.set_yticks(row, labels=list(standings.systems), **_AS_IT_IS)
     ax.set_ylim(-0.7, k - 0.3)
     ax.set_xlim(0.4, k + 1.4)
     ax.set_xlabel(

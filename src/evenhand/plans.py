@@ -386,12 +386,12 @@ def _leader(told: Forecast) -> Callable[[int], float]:
     root = vector * np.sqrt(np.maximum(value, 0.0))
     noise = np.random.default_rng(0).normal(size=(DRAWS, len(value))) @ root.T
     now = float(np.diag(found.contrast_covariance).sum())
-    best = int(found.value.argmax())
+    merit = found.goal.target.sign * found.value
     # Systems that return the same are the best together.
-    same = found.value == found.value[best]
+    same = merit == merit.max()
 
     def leads(n: int) -> float:
         scale = np.sqrt(told.variance(n).sum() / now) if now > 0 else 0.0
-        return float(same[(found.value + scale * noise).argmax(1)].mean())
+        return float(same[(merit + scale * noise).argmax(1)].mean())
 
     return leads

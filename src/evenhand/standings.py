@@ -16,6 +16,9 @@ normal around the estimates,
 
 a posterior under a flat prior, approximate where few pairs are judged. Systems that return the
 same share it.
+
+Where a measure counts faults (MAE, Swaps), a lower value is better: (1) and (2) are then of the
+values with their signs turned.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ class Standings(Result):
     level
         Probability with which all rank intervals hold together.
     systems
-        Names, from the highest estimate to the lowest; those that are not covered are left out.
+        Names, from the best estimate to the worst; those that are not covered are left out.
     value
         Estimates, shape (systems,).
     first, last
@@ -114,12 +117,12 @@ def ranking(found: Estimate) -> Standings:
     """
     k = len(found.value)
     covered = np.flatnonzero(~np.isnan(found.value))
-    compared = found.pairs
+    compared, sign = found.pairs, found.goal.target.sign
     above = np.zeros((k, k), bool)
     first, second = np.triu_indices(k, 1)
     sure = compared.decided
-    up = sure & (compared.value > 0)
-    down = sure & (compared.value < 0)
+    up = sure & (sign * compared.value > 0)
+    down = sure & (sign * compared.value < 0)
     above[first[up], second[up]] = True
     above[second[down], first[down]] = True
     # Identical systems differ by exactly 0, and are the best together or not at all.
@@ -127,10 +130,10 @@ def ranking(found: Estimate) -> Standings:
     value, vector = np.linalg.eigh(found.covariance[np.ix_(covered, covered)])
     root = vector * np.sqrt(np.maximum(value, 0.0))
     noise = np.random.default_rng(0).normal(size=(DRAWS, len(covered))) @ root.T
-    drawn = found.value[covered] + noise
+    drawn = sign * found.value[covered] + noise
     leader = group[covered][drawn.argmax(1)] if len(covered) else np.zeros(0, int)
     best = np.array([(leader == group[j]).mean() if len(leader) else np.nan for j in covered])
-    order = covered[np.argsort(-found.value[covered], kind="stable")]
+    order = covered[np.argsort(-sign * found.value[covered], kind="stable")]
     place = {j: i for i, j in enumerate(covered)}
     among = np.ix_(covered, covered)
     better = np.zeros(k, int)

@@ -637,6 +637,57 @@ class Study:
         """
         return export(self._snapshot(), self.store.read(), kind)
 
+    def report(
+        self,
+        output: str | Path | None = None,
+        *,
+        figures: str | Path | None = None,
+        title: str | None = None,
+        level: float = 0.95,
+        question: str = "queries",
+    ) -> Path:
+        """Write all that the study says into one HTML file; see `evenhand.reports`.
+
+        The file needs no other and no network. It can be made at any time, also of a study of which
+        nothing is judged yet; one that is there already is replaced, whole or not at all.
+
+        Parameters
+        ----------
+        output
+            The file; ``report.html`` in the study's folder by default.
+        figures
+            A folder for the pictures as files, too (SVG, PNG and PDF); made if it is not there.
+        title
+            Of the page; the name of the study's folder by default.
+        level, question
+            Of the intervals, as in `estimate`.
+
+        Returns
+        -------
+        pathlib.Path
+            Of the file.
+
+        Raises
+        ------
+        StudyError
+            If the file or the folder cannot be written.
+        EvenhandError
+            If the level is none, or the measure has no intervals for the question.
+        """
+        # Drawing takes long to import, and nothing else of a study needs it.
+        from evenhand.reports import facts, pages, plots
+
+        path = self.folder / "report.html" if output is None else Path(output)
+        pages.check_place(path)
+        told = facts.gather(
+            self._snapshot(), self.store.read(), title=title, level=level, question=question
+        )
+        pictures = plots.pictures_of(told)
+        page = pages.render(told, pictures)
+        if figures is not None:
+            pages.save_pictures(pictures, Path(figures))
+        return pages.write(page, path)
+
     def notes(self) -> list[str]:
         """A sentence for each group of identical systems, and for queries left unanswered."""
         return self._snapshot().notes()

@@ -98,7 +98,8 @@ class Table:
             f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
         )
 
-    def _numeric(self) -> list[bool]:
+    def numeric(self) -> list[bool]:
+        """Which columns hold numbers."""
         return [not any(isinstance(v, str) for v in column) for column in self.columns.values()]
 
     def to_text(self, width: int | None = None) -> str:
@@ -109,7 +110,7 @@ class Table:
         from rich.text import Text
 
         table = RichTable(box=box.SIMPLE, pad_edge=False)
-        for name, numeric in zip(self.columns, self._numeric(), strict=True):
+        for name, numeric in zip(self.columns, self.numeric(), strict=True):
             table.add_column(Text(name), justify="right" if numeric else "left", no_wrap=True)
         for row in self.rows():
             table.add_row(*map(Text, row))
@@ -120,7 +121,7 @@ class Table:
 
     def to_html(self) -> str:
         """The table as HTML; every text is escaped."""
-        numeric = self._numeric()
+        numeric = self.numeric()
         style = ["text-align:right" if n else "text-align:left" for n in numeric]
         head = "".join(
             f'<th style="{s}">{html.escape(n)}</th>'
@@ -160,7 +161,7 @@ class Table:
         def escape(text: str) -> str:
             return "".join({"\\": r"\textbackslash{}", **special}.get(c, c) for c in text)
 
-        align = "".join("r" if n else "l" for n in self._numeric())
+        align = "".join("r" if n else "l" for n in self.numeric())
         lines = [
             " & ".join(map(escape, row)) + r" \\" for row in [list(self.columns), *self.rows()]
         ]

@@ -147,6 +147,12 @@ class Target:
         """Names of the systems."""
         return self.pool.systems
 
+    @property
+    def sign(self) -> int:
+        """1 where a higher value is better, -1 where the measure counts faults."""
+        faults = isinstance(self.measure, Listwise) and self.measure.lower_is_better
+        return -1 if faults else 1
+
     def check_linear(self) -> None:
         """Refuse weights by rank alone of a measure that is no sum of these and utilities.
 

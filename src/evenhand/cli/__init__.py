@@ -28,6 +28,7 @@ __all__ = ["main"]
         studies.plan,
         studies.export,
         studies.serve,
+        studies.report,
         research.demo,
         research.evaluate,
         research.simulate,

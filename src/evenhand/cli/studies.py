@@ -27,7 +27,7 @@ from evenhand.cli.options import (
     signals_option,
 )
 
-__all__ = ["add", "draw", "estimate", "export", "judge", "new", "plan", "serve"]
+__all__ = ["add", "draw", "estimate", "export", "judge", "new", "plan", "report", "serve"]
 
 
 @click.command()
@@ -321,3 +321,27 @@ def serve(study: str, **options: Any) -> None:
     from evenhand.serving import serve as run
 
     run(study, tell=lambda served: click.echo(str(served), err=True), **options)
+
+
+@click.command()
+@STUDY
+@click.option(
+    "--output",
+    type=click.Path(),
+    metavar="FILE",
+    help="Where to write it.  [default: report.html in STUDY]",
+)
+@click.option(
+    "--figures",
+    type=click.Path(),
+    metavar="FOLDER",
+    help="Also write the pictures as files (svg, png, pdf).",
+)
+@click.option("--title", help="Of the page.  [default: the name of STUDY]")
+@LEVEL
+@QUESTION
+def report(study: str, **options: Any) -> None:
+    """Write one HTML file that tells all of a study, offline and on paper, too."""
+    from evenhand.study import Study
+
+    click.echo(Study.open(study).report(**options))

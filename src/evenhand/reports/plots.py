@@ -1,0 +1,459 @@
+"""Pictures of a study's facts, for the page and as files.
+
+`pictures_of` draws what there is to draw. A `Picture` becomes SVG that stands inside a page, with
+the page's own fonts and with colours that follow its theme (`Picture.svg`), or files of any format
+that matplotlib writes (`Picture.save`). Names are shown as they are, never read as mathematics, and
+long ones are cut in the middle.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import unicodedata
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib import font_manager
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+
+from evenhand.pictures import BLUE, GREEN, GREY, MARKERS, ORANGE, plot_contrasts, plot_estimate
+from evenhand.pictures import save as save_picture
+from evenhand.reports.calibrations import Calibration
+from evenhand.reports.conclusions import told_apart
+from evenhand.reports.facts import Facts, Look, Places, Weights
+
+__all__ = [
+    "COLOURS",
+    "Picture",
+    "pictures_of",
+    "plot_calibrations",
+    "plot_looks",
+    "plot_places",
+    "plot_weights",
+    "shortened",
+]
+
+#: Colours of `evenhand.pictures`, and the page's names of them.
+COLOURS = {
+    BLUE: "blue",
+    ORANGE: "orange",
+    GREEN: "green",
+    GREY: "muted",
+    "#CC79A7": "rose",
+    "#E69F00": "amber",
+    "#56B4E9": "sky",
+    "#000000": "ink",
+    "#FFFFFF": "ground",
+}
+_SERIES = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000", GREY)
+#: Series that a picture can tell apart, and characters of a name.
+MOST, LONGEST = 8, 26
+#: Width of a picture, height of a row and size of text; the first two in inches.
+WIDTH, ROW, TEXT = 7.2, 0.2, 8.5
+#: Fonts for scripts that matplotlib's own lacks, where the machine has them.
+_FONTS = (
+    "Noto Sans CJK SC",
+    "Noto Sans SC",
+    "PingFang SC",
+    "Microsoft YaHei",
+    "WenQuanYi Micro Hei",
+    "Noto Naskh Arabic",
+    "Noto Sans Arabic",
+    "Geeza Pro",
+    "Arial",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Picture:
+    """One picture.
+
+    Attributes
+    ----------
+    name
+        Of its files, without an ending.
+    alt
+        What it shows, for whoever cannot see it.
+    figure
+        The drawing.
+    """
+
+    name: str
+    alt: str
+    figure: Figure
+
+    def svg(self) -> str:
+        """An ``svg`` element for a page: its names are unique, and it loads nothing."""
+        out = io.StringIO()
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        with _drawing():
+            self.figure.savefig(out, format="svg", transparent=True, metadata=nothing)
+        text = out.getvalue()
+        text = text[text.index("<svg") :]
+        text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.S)
+        # It would hold for the whole page.
+        text = re.sub(r"<style[^>]*>.*?</style>\s*", "", text, flags=re.S)
+        head, body = text.split(">", 1)
+        box = re.search(r'viewBox="([^"]+)"', head)
+        assert box is not None
+        body = re.sub(r'\bid="([^"]+)"', rf'id="{self.name}-\1"', body)
+        body = re.sub(r'xlink:href="#([^"]+)"', rf'href="#{self.name}-\1"', body)
+        body = re.sub(r"url\(#([^)]+)\)", rf"url(#{self.name}-\1)", body)
+        body = re.sub(r"<g id=[^>]*/>\s*", "", body)
+        body = _TEXT.sub(_own_font, body)
+        for colour, name in COLOURS.items():
+            body = re.sub(rf"(?<=: ){colour}\b", f"var(--{name})", body, flags=re.I)
+        return f'<svg viewBox="{box[1]}" aria-hidden="true">{body}'
+
+    def save(self, folder: Path) -> list[Path]:
+        """Write it as SVG, PNG and PDF."""
+        with _drawing():
+            ax = self.figure.axes[0]
+            return [save_picture(ax, folder / f"{self.name}.{e}") for e in ("svg", "png", "pdf")]
+
+
+#: The style of a text, in which some versions name size and family apart, and some together.
+_TEXT = re.compile(r'style="([^"]*\bfont[^"]*)"')
+
+
+def _own_font(found: re.Match[str]) -> str:
+    """The style without a family, so that the page's is taken."""
+    size = re.search(r"([\d.]+)px", found[1])
+    parts = [part.strip() for part in found[1].split(";")]
+    rest = [part for part in parts if part and not part.startswith("font")]
+    kept = "; ".join([f"font-size: {size[1] if size else TEXT}px", *rest])
+    return f'style="{kept}"'
+
+
+@contextmanager
+def _drawing() -> Iterator[None]:
+    """Text as text, the same bytes for the same facts, and no complaint of a missing glyph."""
+    known = {font.name for font in font_manager.fontManager.ttflist}
+    options: Any = {
+        "font.family": ["DejaVu Sans", *(name for name in _FONTS if name in known)],
+        "font.size": TEXT,
+        "axes.titlesize": TEXT,
+        "axes.linewidth": 0.7,
+        "xtick.major.width": 0.7,
+        "ytick.major.width": 0.7,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "evenhand",
+        "text.parse_math": False,
+        "path.simplify": False,
+    }
+    with mpl.rc_context(options), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
+def _width(text: str) -> int:
+    """Columns that a text takes; letters of Chinese, Japanese and Korean take two."""
+    return sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
+
+
+def shortened(name: str, most: int = LONGEST) -> str:
+    """A name of at most so many columns, cut in the middle; without characters that do not show.
+
+    >>> shortened("bm25"), shortened("a" * 30 + "-v2", most=10)
+    ('bm25', 'aaaaa…a-v2')
+    """
+    name = "".join(c if unicodedata.category(c) not in ("Cc", "Cs", "Co") else "�" for c in name)
+    if _width(name) <= most:
+        return name
+    head, tail = "", ""
+    for c in name:
+        if _width(head + c) > (most - 1 + 1) // 2:
+            break
+        head += c
+    for c in reversed(name):
+        if _width(head + c + tail) > most - 1:
+            break
+        tail = c + tail
+    return f"{head}…{tail}"
+
+
+def _room(names: Iterable[str]) -> float:
+    """Inches that the widest of some names takes in whatever font, and a little air."""
+    return 0.15 + 0.08 * max(map(_width, names), default=8)
+
+
+def _axes(
+    rows: float, names: Sequence[str] = (), *, columns: int = 1, width: float = WIDTH, below=0.55
+) -> tuple[Figure, list[Axes]]:
+    """Axes with room for names on the left, each `rows` high; sizes do not hang on fonts."""
+    left = _room(shortened(n) for n in names)
+    height = rows + below + 0.35
+    fig = Figure(figsize=(width, height))
+    gap, right = 0.25, 0.15
+    each = (width - left - right - gap * (columns - 1)) / columns
+    axes = [
+        fig.add_axes(
+            ((left + i * (each + gap)) / width, below / height, each / width, rows / height)
+        )
+        for i in range(columns)
+    ]
+    for ax in axes:
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.tick_params(length=3)
+    return fig, axes
+
+
+def _relabel(ax: Axes, most: int = LONGEST) -> None:
+    """Rows by shortened names."""
+    names = [shortened(label.get_text(), most) for label in ax.get_yticklabels()]
+    ax.set_yticks(ax.get_yticks(), labels=names)
+    if len(names) > 1:
+        ax.set_ylim(-0.7, len(names) - 0.3)
+
+
+def _legend(ax: Axes) -> None:
+    """Above the drawing, where nothing can be hidden by it."""
+    height = ax.get_position().height * ax.get_figure().get_figheight()  # type: ignore[union-attr]
+    handles, labels = ax.get_legend_handles_labels()
+    ax.legend(
+        handles,
+        labels,
+        frameon=False,
+        fontsize=TEXT,
+        loc="lower left",
+        bbox_to_anchor=(-0.01, 1.0, 1.0, 0.1 / height),
+        ncols=3,
+        borderaxespad=0.2,
+        handletextpad=0.5,
+        columnspacing=1.5,
+    )
+
+
+def _systems(facts: Facts) -> Picture:
+    found = facts.estimate
+    assert found is not None
+    fig, (ax,) = _axes(ROW * (len(facts.systems) + 0.8), facts.systems)
+    plot_estimate(found, contrasts=False, ax=ax)
+    _relabel(ax)
+    ax.set_title("", loc="left")
+    ax.set_xlabel(_unit(facts))
+    _legend(ax)
+    return Picture("systems", f"{facts.measure} of each system with its interval", fig)
+
+
+def _unit(facts: Facts, of: str = "") -> str:
+    better = "" if facts.goal.target.sign > 0 else " (lower is better)"
+    return f"{of}{facts.measure}{better}"
+
+
+def _contrasts(facts: Facts) -> Picture:
+    assert facts.compared is not None
+    apart = told_apart(facts.goal)
+    compared = replace(facts.compared, names=tuple(apart[name] for name in facts.compared.names))
+    names = [shortened(name, 40) for name in compared.names]
+    fig, (ax,) = _axes(ROW * (len(names) + 0.8))
+    left = _room(names) / WIDTH
+    place = ax.get_position()
+    ax.set_position((left, place.y0, 1 - 0.15 / WIDTH - left, place.height))
+    plot_contrasts(compared, ax=ax)
+    _relabel(ax, 40)
+    ax.set_xlabel(_unit(facts, "difference in "))
+    _legend(ax)
+    return Picture("contrasts", "each contrast with its interval, alone and all together", fig)
+
+
+def plot_looks(looks: Sequence[Look], *, contrasts: bool, sign: int = 1) -> Figure:
+    """Estimates after each round with their intervals, against the pairs judged by then.
+
+    Where there are more than can be told apart, the best are in colour and the others grey lines.
+    """
+    last = looks[-1].estimate
+    prefix = "contrast_" if contrasts else ""
+    names = last.goal.names if contrasts else last.goal.target.systems
+    value, low, high = (
+        np.array([getattr(look.estimate, name) for look in looks])
+        for name in ("contrast" if contrasts else "value", f"{prefix}low", f"{prefix}high")
+    )
+    judged = np.array([look.estimate.n_judged for look in looks], float)
+    merit = np.where(np.isnan(value[-1]), -np.inf, sign * value[-1])
+    order = np.argsort(-merit, kind="stable")
+    shown = order[:MOST]
+    fig, (ax,) = _axes(2.9, below=0.5)
+    measure = last.goal.target.measure
+    ax.set_ylabel(f"difference in {measure}" if contrasts else str(measure))
+    for j in order[MOST:]:
+        ax.plot(judged, value[:, j], color=GREY, linewidth=0.7, alpha=0.35)
+    step = 0.012 * (np.ptp(judged) or 1.0)
+    for i, j in enumerate(shown):
+        at = judged + (i - (len(shown) - 1) / 2) * step
+        ax.errorbar(
+            at,
+            value[:, j],
+            yerr=np.maximum([value[:, j] - low[:, j], high[:, j] - value[:, j]], 0.0),
+            color=_SERIES[i],
+            marker=MARKERS[i],
+            markersize=4,
+            linewidth=1.2,
+            elinewidth=0.9,
+            label=shortened(names[j]),
+        )
+    if contrasts:
+        ax.axhline(0, color=GREY, linewidth=0.8, linestyle=":")
+    ax.set_xticks(judged, labels=[f"{int(n):,}" for n in judged])
+    ax.set_xlabel("pairs judged")
+    place = ax.get_position()
+    legend = (0.4 + _room(shortened(names[j]) for j in shown)) / WIDTH
+    ax.set_position((0.075, place.y0, 0.925 - legend, place.height))
+    ax.legend(frameon=False, fontsize=TEXT, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return fig
+
+
+def plot_places(places: Places) -> Figure:
+    """Draws, and the share of pairs that are judged, by system and rank: one row a system."""
+    k, bins = places.drawn.shape
+    fig, axes = _axes(ROW * k, places.systems, columns=2, below=0.75)
+    share = places.judged / np.where(places.returned > 0, places.returned, 1)
+    per_rank = places.drawn / np.maximum(np.diff(places.edges), 1)
+    both = (
+        (per_rank, places.drawn, f"draws; darkest: {per_rank.max():.0f} a rank", "{:,}".format),
+        (share, share, f"share of pairs judged; darkest: {share.max():.0%}", "{:.0%}".format),
+    )
+    for ax, (strength, numbers, title, text) in zip(axes, both, strict=True):
+        most = float(strength.max()) or 1.0
+        _squares(ax, strength / most, places.returned > 0)
+        if k <= 40:
+            for s, b in np.argwhere(places.returned > 0):
+                ax.text(
+                    b,
+                    s,
+                    text(numbers[s, b]),
+                    ha="center",
+                    va="center",
+                    fontsize=6.5,
+                    color="#000000",
+                )
+        slanted = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+        ax.set_xticks(range(bins), labels=places.bins, **slanted)
+        ax.set_xlim(-0.5, bins - 0.5)
+        ax.set_ylim(k - 0.5, -0.5)
+        ax.spines[:].set_visible(False)
+        ax.tick_params(length=0)
+        ax.set_title(title, loc="left")
+        ax.set_xlabel("rank in the system’s result")
+    axes[0].set_yticks(range(k), labels=[shortened(name) for name in places.systems])
+    axes[1].set_yticks([])
+    return fig
+
+
+def _by_merit(facts: Facts) -> Places:
+    """The places with the best system on top, where it is known which that is."""
+    places, found = facts.places, facts.estimate
+    if found is None:
+        return places
+    merit = np.where(np.isnan(found.value), -np.inf, facts.goal.target.sign * found.value)
+    order = np.argsort(-merit, kind="stable")
+    names = tuple(places.systems[j] for j in order)
+    tables = (x[order] for x in (places.returned, places.drawn, places.judged))
+    return Places(names, places.edges, *tables)
+
+
+def _squares(ax: Axes, strength: np.ndarray, there: np.ndarray) -> None:
+    """A square a number from 0 to 1: one colour, more or less of it, on whatever ground."""
+    for s, b in np.argwhere(there):
+        ax.add_patch(
+            Rectangle(
+                (b - 0.47, s - 0.44),
+                0.94,
+                0.88,
+                facecolor=BLUE,
+                alpha=0.05 + 0.5 * float(strength[s, b]),
+                linewidth=0,
+            )
+        )
+
+
+def plot_weights(weights: Weights) -> Figure:
+    """How many draws have which importance weight, in units of the mean weight."""
+    fig, (ax,) = _axes(2.0, below=0.5)
+    place = ax.get_position()
+    ax.set_position((0.075, place.y0, 0.9, place.height))
+    size = weights.size[weights.size > 0]
+    low, high = (float(size.min()), float(size.max())) if len(size) else (0.5, 2.0)
+    if high / low < 1.2:
+        low, high = low / 1.2, high * 1.2
+    edges = np.geomspace(low, high * (1 + 1e-9), 31)
+    count, _ = np.histogram(size, edges)
+    ax.bar(edges[:-1], count, np.diff(edges), align="edge", color=BLUE, linewidth=0, alpha=0.85)
+    ax.axvline(1.0, color=ORANGE, linewidth=1.2, label="mean weight")
+    ax.set_xscale("log")
+    ticks = [t for t in 10.0 ** np.arange(-6, 7) if low <= t <= high]
+    if len(ticks) < 2:
+        ticks = [t * m for t in 10.0 ** np.arange(-6, 7) for m in (1, 2, 5) if low <= t * m <= high]
+    ax.set_xticks(ticks, labels=[f"{t:g}" for t in ticks])
+    ax.minorticks_off()
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_xlabel("importance weight of a draw, mean = 1")
+    ax.set_ylabel("draws")
+    _legend(ax)
+    return fig
+
+
+def plot_calibrations(calibrations: Sequence[Calibration]) -> Figure:
+    """Observed against predicted mean utility by bin, with what the model would allow."""
+    fig, (ax,) = _axes(3.2, width=4.6, below=0.5)
+    place = ax.get_position()
+    ax.set_position((0.13, place.y0, 0.83, place.height))
+    top = 0.0
+    for i, one in enumerate(calibrations[-MOST:]):
+        colour = _SERIES[i % len(_SERIES)]
+        ax.vlines(one.predicted, one.low, one.high, color=colour, linewidth=5, alpha=0.25)
+        ax.plot(
+            one.predicted,
+            one.observed,
+            color=colour,
+            marker=MARKERS[i % len(MARKERS)],
+            markersize=4.5,
+            linestyle="none",
+            label=one.round,
+        )
+        top = max(top, float(one.high.max()), float(one.observed.max()))
+    ax.plot([0, top], [0, top], color=GREY, linewidth=0.8, linestyle=":")
+    ax.set_xlabel("predicted utility")
+    ax.set_ylabel("observed utility")
+    _legend(ax)
+    return fig
+
+
+def pictures_of(facts: Facts) -> dict[str, Picture]:
+    """Every picture that there is something to draw for, by name."""
+    made: list[Callable[[], Picture]] = []
+    found = facts.estimate
+    if found is not None:
+        made.append(lambda: _systems(facts))
+        if facts.comparative:
+            made.append(lambda: _contrasts(facts))
+    if len(facts.looks) > 1:
+        made.append(
+            lambda: Picture(
+                "looks",
+                "estimates after each round with their intervals",
+                plot_looks(facts.looks, contrasts=facts.comparative, sign=facts.goal.target.sign),
+            )
+        )
+    if facts.rounds:
+        alt = "draws, and share of pairs judged, by system and rank"
+        made.append(lambda: Picture("places", alt, plot_places(_by_merit(facts))))
+    if facts.weights is not None and len(facts.weights.size):
+        weights = facts.weights
+        alt = "distribution of the importance weights of the draws"
+        made.append(lambda: Picture("weights", alt, plot_weights(weights)))
+    if facts.calibrations:
+        alt = "observed against predicted utility by bin"
+        made.append(lambda: Picture("calibration", alt, plot_calibrations(facts.calibrations)))
+    with _drawing():
+        return {picture.name: picture for picture in (make() for make in made)}
