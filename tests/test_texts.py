@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 import pytest
 
 from evenhand.errors import FormatError
-from evenhand.serving.texts import Text, Texts, read_topics
+from evenhand.texts import Text, Texts, read_topics
 
 JSON = [
     {"_id": "d1", "title": "One", "text": "first\ntext", "metadata": {"_id": "d9"}},

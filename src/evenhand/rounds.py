@@ -237,7 +237,7 @@ def write_table(table: pa.Table, path: Path) -> None:
         table,
         path,
         row_group_size=max(len(table), 1),
-        use_dictionary=coded,
+        use_dictionary=coded,  # pyright: ignore[reportArgumentType] - columns' names, too
         dictionary_pagesize_limit=1 << 30,
     )
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import importlib.metadata
 import secrets
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -46,6 +46,8 @@ from evenhand.sampling import draw
 from evenhand.snapshots import Snapshot
 from evenhand.stages import Round
 from evenhand.store import JudgmentStore
+from evenhand.tasks import KINDS as TASKS
+from evenhand.tasks import named_queries, tasks
 from evenhand.trec import Qrels, Runs, read_qrels, read_queries, read_runs
 from evenhand.utilities import Utility
 
@@ -487,7 +489,13 @@ class Study:
             rounds, extra=extra, systems=systems, model=model, method=method
         )
 
-    def judge(self, *sources: Any, negative: str = "unjudged", revise: bool = False) -> Taken:
+    def judge(
+        self,
+        *sources: Any,
+        negative: str = "unjudged",
+        revise: bool = False,
+        queries: str | Path | None = None,
+    ) -> Taken:
         """Take in judgments: whatever `read_qrels` takes. All rows are stored, or none.
 
         Safe to repeat. Only pairs that a round drew are taken. Rows without a grade are waited for.
@@ -501,6 +509,8 @@ class Study:
             (of a `Qrels` that was decided when it was read).
         revise
             Let an assessor's new grade supersede his old one; without it that is an error.
+        queries
+            Texts of the queries, where judgments name a query by its text (`evenhand.tasks`).
 
         Raises
         ------
@@ -519,6 +529,10 @@ class Study:
             if len(sources) == 1 and isinstance(sources[0], Qrels)
             else read_qrels(*sources, negative=negative)
         )
+        if queries is not None:
+            ids = named_queries(queries, self.pool.queries.to_pylist())
+            told = [ids.get(" ".join(text.split()), text) for text in table.queries.to_pylist()]
+            table = replace(table, queries=pa.array(told, pa.string()))
         cells = self.pool.cells_of(table)
         wanted = np.zeros(len(self.pool) + 1, bool)
         wanted[np.concatenate([r.sample.draws for r in drawn])] = True
@@ -619,22 +633,35 @@ class Study:
             method=method,
         )
 
-    def export(self, kind: str = "qrels") -> Export:
-        """The judgments as a file of TREC's; see `evenhand.exports`.
+    def export(
+        self,
+        kind: str = "qrels",
+        *,
+        docs: str | Path | None = None,
+        queries: str | Path | None = None,
+    ) -> Export:
+        """The judgments as a file of TREC's, or the pairs to judge as tasks of other tools.
+
+        See `evenhand.exports` and `evenhand.tasks`.
 
         Parameters
         ----------
         kind
-            ``qrels``, ``prels`` (with inclusion probabilities) or ``sampled`` (with strata).
+            ``qrels``, ``prels`` (with inclusion probabilities) or ``sampled`` (with strata); or
+            ``csv``, ``label-studio`` or ``argilla``.
+        docs, queries
+            For the latter: files of texts, by id.
 
         Raises
         ------
         StudyError
-            If nothing is judged.
+            If nothing is judged, or no pair waits for a judgment.
         SupportError, MissingJudgments
             For ``prels`` and ``sampled``: if the probabilities of the draws are unknown, or a drawn
             pair is not judged yet.
         """
+        if kind in TASKS:
+            return tasks(self._snapshot(), kind, docs=docs, queries=queries)
         return export(self._snapshot(), self.store.read(), kind)
 
     def report(

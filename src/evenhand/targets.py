@@ -221,7 +221,7 @@ class Target:
             counts = np.flatnonzero((self.system == j) & (self.weight != 0))
             digest = hashlib.sha256()
             for column in columns:
-                digest.update(column[counts])
+                digest.update(column[counts].tobytes())
             groups.setdefault(digest.digest(), []).append(j)
         return [group for group in groups.values() if len(group) > 1]
 

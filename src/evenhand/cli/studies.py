@@ -131,12 +131,18 @@ def draw(study: str, budget: int, form: str, **options: Any) -> None:
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @NEGATIVE
 @click.option("--revise", is_flag=True, help="Let an assessor's new grade supersede the old one.")
+@click.option(
+    "--queries", metavar="FILE", help="Texts of queries, where judgments name a query by its text."
+)
 @FORMAT
-def judge(study: str, files: tuple[str, ...], negative: str, revise: bool, form: str) -> None:
-    """Take in judgments: qrels, or the filled-in to_judge.tsv. Safe to repeat."""
+def judge(study: str, files: tuple[str, ...], form: str, **options: Any) -> None:
+    """Take in judgments: qrels, the filled-in to_judge.tsv, or what a tool exports.
+
+    Safe to repeat. Label Studio's and Argilla's JSON and Quepid's CSV are understood.
+    """
     from evenhand.study import Study
 
-    show(Study.open(study).judge(*files, negative=negative, revise=revise), form)
+    show(Study.open(study).judge(*files, **options), form)
 
 
 @click.command()
@@ -253,20 +259,22 @@ def plan(study: str, plot: str | None, form: str, **options: Any) -> None:
 @click.option(
     "--as",
     "kind",
-    type=click.Choice(["qrels", "prels", "sampled"]),
+    type=click.Choice(["qrels", "prels", "sampled", "csv", "label-studio", "argilla"]),
     default="qrels",
     show_default=True,
-    help="qrels; prels, with inclusion probabilities for statAP; or sampled, with strata for "
-    "sample_eval.",
+    help="Judgments: qrels; prels, with inclusion probabilities for statAP; sampled, with strata "
+    "for sample_eval. Pairs to judge: csv, label-studio, argilla.",
 )
+@click.option("--docs", metavar="FILE", help="Texts of documents, for pairs to judge.")
+@click.option("--queries", metavar="FILE", help="Texts of queries, for pairs to judge.")
 @click.option(
     "--out", type=click.Path(dir_okay=False), help="File to write.  [default: standard output]"
 )
-def export(study: str, kind: str, out: str | None) -> None:
-    """Write the judgments as a file that TREC's programs read."""
+def export(study: str, kind: str, out: str | None, **texts: str | None) -> None:
+    """Write the judgments as a file of TREC's, or the pairs to judge as tasks of a tool."""
     from evenhand.study import Study
 
-    made = Study.open(study).export(kind)
+    made = Study.open(study).export(kind, **texts)
     if out is None:
         click.echo(made.text, nl=False)
     else:

@@ -4,7 +4,6 @@
 
     access     who may see what: links, cookies, sealed forms
     pages      what is shown and taken over HTTP, and what is refused
-    texts      what queries and documents say, found by id in large files
     queues     which pair each assessor sees next
     desk       answers, each stored before it is acknowledged
     remarks    skips and notes, kept beside the judgments

@@ -38,7 +38,7 @@ from evenhand.errors import StudyError
 from evenhand.serving.access import Access, Session
 from evenhand.serving.desk import NOTE_LENGTH, Desk, Form, Outcome, Shown
 from evenhand.serving.live import Answer, Live
-from evenhand.serving.texts import Text
+from evenhand.texts import Text
 
 __all__ = ["Grade", "Site", "blocks", "make_app"]
 

@@ -24,8 +24,8 @@ from evenhand.serving.access import Access, read_secret
 from evenhand.serving.desk import Desk
 from evenhand.serving.live import Live
 from evenhand.serving.pages import Grade, Site, make_app
-from evenhand.serving.texts import Text, Texts, read_topics
 from evenhand.stopping import check_rule
+from evenhand.texts import Text, Texts, read_topics
 
 __all__ = ["PORT", "Served", "links", "open_site", "serve"]
 
@@ -90,7 +90,7 @@ def serve(
     study
         Folder of the study.
     docs, queries
-        Texts of documents and queries; see `evenhand.serving.texts`.
+        Texts of documents and queries; see `evenhand.texts`.
     guidelines
         What assessors are to go by: plain text, or a little of markdown.
     labels

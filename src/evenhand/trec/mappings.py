@@ -18,8 +18,11 @@ __all__ = ["from_json", "from_mapping"]
 _SHAPE = "one object a file: query ids, in each its document ids, with a number each"
 
 
-def from_json(data: bytes, place: str) -> Any:
-    """Read JSON, refusing a repeated key (of which JSON readers silently keep the last)."""
+def from_json(data: bytes, place: str, *, listed: bool = False) -> Any:
+    """Read JSON, refusing a repeated key (of which JSON readers silently keep the last).
+
+    A mapping of mappings, or, where it may be `listed`, a list.
+    """
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(items)
@@ -36,6 +39,8 @@ def from_json(data: bytes, place: str) -> Any:
     except UnicodeDecodeError:
         raise FormatError(f"{place}: expected UTF-8 JSON") from None
     if isinstance(content, Mapping) and is_values(content):
+        return content
+    if listed and isinstance(content, list):
         return content
     raise FormatError(
         f"{place}: expected JSON of the shape {{qid: {{docid: value}}}}, got {quote(data[:200])}",

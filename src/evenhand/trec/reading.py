@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from evenhand.errors import FormatError
-from evenhand.trec import frames, text
+from evenhand.trec import annotators, frames, text
 from evenhand.trec.mappings import from_json, from_mapping
 from evenhand.trec.sources import Source
 
@@ -88,11 +88,17 @@ def read(
     data = text.load(content, name)
     kind = frames.kind_of(data, content.name)
     if kind == "json":
-        return _of_mapping(source, from_json(data, name), value, roles)
+        said = from_json(data, name, listed=value == "grade")
+        if isinstance(said, list):
+            objects = annotators.of_objects(said, name)
+            return _of_table(source, objects, value, roles, text.Place(name))
+        return _of_mapping(source, said, value, roles)
     if kind == "parquet":
         return _of_table(source, frames.from_parquet(data, name), value, roles, text.Place(name))
     if kind:
         table, lines = frames.delimited(data, name, kind)
+        if value == "grade" and annotators.is_book(table.column_names):
+            table, lines = annotators.of_book(table, lines)
         return _of_table(source, table, value, roles, text.Place(name, lambda: lines))
     data = text.plain(data)
     layout = layout_of(data)
