@@ -38,17 +38,17 @@ __all__ = ["AXIS", "by_share", "mesh", "place", "spread"]
 #: Name of the axis that is cut.
 AXIS = "share"
 
-_chosen: ContextVar[tuple[jax.Device, ...] | None] = ContextVar("devices", default=None)
+_chosen: ContextVar[tuple[Any, ...] | None] = ContextVar("devices", default=None)
 
 
 @contextmanager
-def spread(devices: Sequence[jax.Device] | int) -> Iterator[None]:
+def spread(devices: Sequence[Any] | int) -> Iterator[None]:
     """Use these devices, or the first so many of JAX's, for the duration of a ``with`` block.
 
     Parameters
     ----------
     devices
-        Of one kind; 1 for no cutting at all.
+        JAX's, of one kind; 1 for no cutting at all.
 
     Raises
     ------
