@@ -65,12 +65,13 @@ class Server:
     folder: Path
     assessors: list[str]
     port: int = 0
+    began: float = 0.0  # seconds until it answered first
     links: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
-        self.start()
+        self.began = self.start()
 
     def start(self) -> float:
         """Start it, and wait until it answers; gives the seconds that took."""
@@ -226,6 +227,7 @@ def speed(folder: Path, *, most: int = 300) -> dict[str, float]:
     finally:
         server.kill()
     return {
+        "start, seconds": server.began,
         "judgment ms, one assessor": 1e3 * statistics.median(one.times),
         "page ms": 1e3 * statistics.median(pages),
         "page ms, 99 %": 1e3 * statistics.quantiles(pages, n=100)[-1],

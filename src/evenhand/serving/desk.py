@@ -130,10 +130,10 @@ class Desk:
         self.folder, self._assessors, self._overlap = folder, tuple(assessors), overlap
         self._clock = clock
         self.store = JudgmentStore.open(folder / "judgments.sqlite")
+        self.remarks = Remarks(folder / "serving.sqlite")
         # Tells what is new in microseconds, and keeps the file open: no call of the store is then
         # the last to close it, which would cost a checkpoint each time.
         self._held = sqlite3.connect(self.store.path, isolation_level=None, check_same_thread=False)
-        self.remarks = Remarks(folder / "serving.sqlite")
         self._lock, self._writing = threading.RLock(), threading.Lock()
         self._answered: dict[str, _Answered] = {}
         self._notes: dict[tuple[str, str, str], Remark] = {}
@@ -143,9 +143,13 @@ class Desk:
         #: Why rounds that were drawn meanwhile cannot be read; "" while they can.
         self.fault = ""
         self.queues = Queues((), assessors, overlap=overlap, clock=clock)
-        for remark in self.remarks.read():
-            self._heed(remark)
-        self.sync()
+        try:
+            for remark in self.remarks.read():
+                self._heed(remark)
+            self.sync()
+        except StudyError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Close the files."""

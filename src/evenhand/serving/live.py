@@ -82,14 +82,16 @@ class Live:
                 self._process = None
 
     def _renew(self, basis: object) -> None:
+        made: object = basis
         try:
             found = json.loads(self._ask())
             error = found.get("error", "")
         except (OSError, ValueError):
             found, error = {"error": ""}, "the process that estimates has ended; it is started anew"
+            made = None
             self.close()
         with self._lock:
-            self._basis = basis
+            self._basis = made
             kept = self._answer.found if "error" in found else found
             self._answer = Answer(kept, error, time.time(), False)
 

@@ -15,6 +15,7 @@ page's own style and script, so that a document's text stays text. Pages need no
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 import time
@@ -220,8 +221,8 @@ class _Guard:
 
     def _refusal(self, request: Request) -> tuple[int, str] | None:
         headers = request.headers
-        host = headers.get("host", "")
-        if self._site.hosts and host.rsplit(":", 1)[0].lower() not in self._site.hosts:
+        host = headers.get("host", "").lower()
+        if self._site.hosts and re.sub(r":\d*$", "", host) not in self._site.hosts:
             return 421, "this server is not known by that name"
         site = headers.get("sec-fetch-site", "none")
         if request.method in ("GET", "HEAD"):
@@ -241,7 +242,7 @@ class _Guard:
         # A page that tells no referrer sends the origin "null"; its seal then says whose it is.
         origin = headers.get("origin", "null")
         if origin != "null" and origin.partition("://")[2].lower() not in (
-            host.lower(),
+            host,
             self._site.proxy,
         ):
             return 403, "other sites may not send this"

@@ -76,10 +76,20 @@ class Remarks:
             self._connection = sqlite3.connect(
                 path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
             )
+        try:
+            self._set_up()
+        except StudyError:
+            self.close()
+            raise
+
+    def _set_up(self) -> None:
+        with self._faults():
             (application,) = self._connection.execute("PRAGMA application_id").fetchone()
             (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if application != _APPLICATION and (application or tables):
-                raise StudyError(f"{path}: this is no file of remarks", hint="move it elsewhere")
+                raise StudyError(
+                    f"{self._path}: this is no file of remarks", hint="move it elsewhere"
+                )
             self._connection.executescript(_SETTINGS)
             self._connection.executescript(_SCHEMA)
 
