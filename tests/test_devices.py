@@ -72,7 +72,7 @@ for n in (None, 2, 8):
     with nullcontext() if n is None else spread(n):
         assert (mesh() is None) == (n is None)
         if n:
-            blocks = targets.Blocks.of(large)
+            blocks = large.blocks()
             assert len(blocks.place.sharding.device_set) == n
             assert len(blocks.place) % n == 0 and len(blocks.place) >= 10
         begin = time.perf_counter()

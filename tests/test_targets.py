@@ -16,7 +16,7 @@ from evenhand.errors import EvenhandError
 from evenhand.evidence import events
 from evenhand.measures import parse
 from evenhand.pools import pool
-from evenhand.targets import Blocks, Target, contrast, goal, target
+from evenhand.targets import Target, contrast, goal, target
 from evenhand.trec import read_runs
 
 RUNS = {
@@ -257,15 +257,15 @@ def test_norms_equal_dense_arrays(k, n_queries):
 @pytest.mark.parametrize("k", [2, 40])
 def test_norms_over_many_blocks(k):
     found = random_target(k, k, n_queries=60, documents=3000, depth=600 if k == 2 else 60)
-    size, n_cells = Blocks.of(found).size, len(found.pool)
+    size, n_cells = found.blocks().size, len(found.pool)
     # Blocks of two systems hold 2^16 cells: more names, which return nothing, make them smaller.
     if n_cells <= size:
         cells = found.pool
         wide = tuple(f"n{i}" for i in range(2000 - k))
         found = Target(replace(cells, systems=cells.systems + wide), found.measure, found.weight)
         k = 2000
-    assert n_cells > Blocks.of(found).size
-    assert len(Blocks.of(found).place) > 1
+    assert n_cells > found.blocks().size
+    assert len(found.blocks().place) > 1
     w = found.weights(np.arange(n_cells))
     matrix = np.zeros((2, k))
     matrix[0, :2], matrix[1, 1] = (1, -1), 0.5
@@ -282,7 +282,7 @@ def test_blocks_hold_every_entry_once(extra):
     runs = {"a": {"q": documents}, **{f"s{j}": {"q": {"d0000": 1.0}} for j in range(k - 1)}}
     found = target(pool(read_runs(runs)), "DCG")
     with jax.enable_x64(True):
-        blocks = Blocks.of(found)
+        blocks = found.blocks()
         assert (blocks.size, len(blocks.place)) == (256, 2 if extra == 1 else 1)
         per_cell = jnp.arange(float(len(blocks.place) * blocks.size))
         w = np.asarray(blocks.map(lambda w, _: w, per_cell)).reshape(-1, k)[: len(found.pool)]

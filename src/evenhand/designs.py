@@ -50,9 +50,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evenhand.blocks import Blocks
 from evenhand.errors import EvenhandError, SupportError
 from evenhand.precision import in_float64, require_float64
-from evenhand.targets import Blocks, Goal, contrasts, norm
+from evenhand.targets import Goal, contrasts, norm
 from evenhand.utilities import Utility
 
 __all__ = ["DESIGNS", "Design", "Gap", "design", "mixture", "proposal", "variance"]
@@ -196,7 +197,7 @@ def _uniform(goal: Goal, utility: Utility) -> tuple[jax.Array, Gap | None]:
 
 
 def _minimax(goal: Goal, utility: Utility) -> tuple[jax.Array, Gap | None]:
-    blocks = Blocks.of(goal.target)
+    blocks = goal.target.blocks()
     shape = (len(blocks.place) * blocks.size,)
     padded = jnp.zeros(shape).at[: len(goal.target.pool)]
     root, mean = padded.set(np.sqrt(utility.second_moment)), padded.set(utility.mean)

@@ -38,11 +38,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evenhand.blocks import Blocks
 from evenhand.errors import EvenhandError, SupportError
 from evenhand.precision import in_float64
 from evenhand.residuals import scattered
 from evenhand.sampling import SAMPLERS, Sample
-from evenhand.targets import Blocks, Target, contrasts
+from evenhand.targets import Target, contrasts
 from evenhand.utilities import rank_utility
 
 __all__ = [
@@ -261,7 +262,7 @@ def events(
     free = np.asarray(SAMPLERS[sampler].free(jnp.asarray(expected)))
     together = []
     for first, last in target.pieces():
-        blocks = Blocks.of(target, first, last)
+        blocks = target.blocks(first, last)
         padding = (0, blocks.size * len(blocks.place) - (last - first))
         by_cell = [
             jnp.asarray(np.pad(x[first:last], padding)) for x in (expected * likely, reach, free)

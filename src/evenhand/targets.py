@@ -40,16 +40,15 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 
-from evenhand.devices import by_share, mesh, place
+from evenhand.blocks import Blocks
 from evenhand.errors import EvenhandError
 from evenhand.measures import Deviation, Linear, Listwise, Measure, Pairwise, Ratio, sampled
 from evenhand.pools import Pool, dense
@@ -57,7 +56,6 @@ from evenhand.precision import in_float64
 
 __all__ = [
     "GOALS",
-    "Blocks",
     "Goal",
     "Target",
     "Whole",
@@ -184,6 +182,12 @@ class Target:
         bounds = np.unique([0, *np.searchsorted(self.start, wanted), len(self.pool)])
         return itertools.pairwise(bounds.tolist())
 
+    def blocks(self, first: int = 0, last: int | None = None) -> Blocks:
+        """The weights in blocks: those of all cells, or of a stretch of them."""
+        start = self.start[first : len(self.pool) + 1 if last is None else last + 1]
+        here = slice(start[0], start[-1])
+        return Blocks.of(start, self.system[here], self.weight[here], len(self.systems))
+
     def mean_weight(self) -> np.ndarray:
         """Mean size of the weights of each cell over the systems: float64, shape (cells,)."""
         size = np.append(np.abs(self.weight), 0.0)  # a cell without entries may be the last
@@ -308,7 +312,7 @@ class Goal:
         matrix, importance = jnp.asarray(self.matrix), jnp.asarray(self.importance)
         found = np.empty(len(self.target.pool))
         for first, last in self.target.pieces():
-            blocks = Blocks.of(self.target, first, last)
+            blocks = self.target.blocks(first, last)
             found[first:last] = np.asarray(_norms(blocks, matrix, importance))[: last - first]
         return found
 
@@ -340,81 +344,6 @@ def contrasts(weights: jax.typing.ArrayLike, matrix: jax.typing.ArrayLike) -> ja
     size = jnp.abs(matrix).sum(-1)
     total = jnp.where(jnp.abs(total) <= 16 * jnp.finfo(matrix.dtype).eps * size, 0.0, total)
     return (weights - level) @ matrix.T + level * total
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """A target's weights cut into blocks of cells, each small enough to be dense for a moment.
-
-    One compiled pass over the blocks serves ten cells or 10^8 entries in flat memory. Entries of a
-    block are padded to one length; padding points outside the block and is dropped. Where there are
-    several devices (`evenhand.devices`) each has some of the blocks, and blocks of nothing make
-    them as many for each.
-
-    Attributes
-    ----------
-    place
-        ``cell within the block * systems + system`` of each entry; int32, shape (blocks, entries).
-    weight
-        float64, shape (blocks, entries).
-    size
-        Cells a block; static.
-    n_systems
-        Static.
-    over
-        The devices that share the blocks; None for one. Static.
-    """
-
-    place: jax.Array
-    weight: jax.Array
-    size: int = field(metadata={"static": True})
-    n_systems: int = field(metadata={"static": True})
-    over: Mesh | None = field(default=None, metadata={"static": True})
-
-    @classmethod
-    def of(cls, target: Target, first: int = 0, last: int | None = None) -> Blocks:
-        """Cut a target's weights into blocks: those of all cells, or of a stretch of them."""
-        last, k = len(target.pool) if last is None else last, len(target.systems)
-        n_cells = last - first
-        size = 1 << max(8, min(16, (1 << 19) // k).bit_length() - 1)
-        size = min(size, 1 << max(n_cells - 1, 0).bit_length())
-        start = target.start[first : last + 1]
-        bounds = start[np.minimum(np.arange(0, n_cells + size, size), n_cells)]
-        n_blocks = len(bounds) - 1
-        longest = int(np.diff(bounds).max())
-        # Rounded up, so that pools of about one size share a compilation.
-        longest = -(-longest // (step := 1 << max(longest.bit_length() - 4, 0))) * step
-        block = np.repeat(np.arange(n_blocks), np.diff(bounds))
-        entries = slice(start[0], start[-1])
-        column = np.arange(start[0], start[-1]) - bounds[block]
-        over = mesh() if n_blocks > 1 else None
-        rows = n_blocks if over is None else -(-n_blocks // over.size) * over.size
-        position = np.full((rows, longest), size * k, np.int32)
-        weight = np.zeros((rows, longest))
-        cell = np.repeat(np.arange(n_cells), np.diff(start))
-        position[block, column] = (cell - block * size) * k + target.system[entries]
-        weight[block, column] = target.weight[entries]
-        return cls(place(over, position), place(over, weight), size, k, over)
-
-    def map(self, function: Callable[..., Any], *per_cell: jax.Array) -> Any:
-        """Apply ``function(weights, *per_cell)`` to each block; weights are (cells, systems).
-
-        `per_cell` are further arrays by cell, padded to whole blocks.
-        """
-
-        def block(columns: tuple[jax.Array, ...]) -> Any:
-            place, weight, *rest = columns
-            flat = jnp.zeros(self.size * self.n_systems, weight.dtype)
-            flat = flat.at[place].set(weight, mode="drop", unique_indices=False)
-            return function(flat.reshape(self.size, self.n_systems), *rest)
-
-        def blocks(*columns: jax.Array) -> Any:
-            return jax.lax.map(block, columns)
-
-        shaped = [x.reshape(len(self.place), self.size, *x.shape[1:]) for x in per_cell]
-        columns = (self.place, self.weight, *shaped)
-        return by_share(self.over, blocks, len(columns))(*columns)
 
 
 def norm(contrast_values: jax.Array, importance: jax.Array) -> jax.Array:

@@ -87,7 +87,7 @@ def large(target: targets.Target, n_draws: int) -> Iterator[Timed]:
     n_cells, entries = len(target.pool), len(target.pool.system)
     goal = targets.rank(target)
     utility = rank_utility(target.pool)
-    blocks = targets.Blocks.of(target)
+    blocks = target.blocks()
     matrix, importance = jnp.asarray(goal.matrix), jnp.asarray(goal.importance)
     second, q0 = jnp.asarray(utility.second_moment), jnp.asarray(target.mean_weight())
 
