@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium"),
 ]
-N = 40  # pairs of a round: the least that is drawn by fold, so that the next can learn
+N = 30  # pairs of a round
 
 NARROW = {"width": 320, "height": 640}
 

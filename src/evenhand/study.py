@@ -8,6 +8,8 @@
         systems-001.parquet   the runs, to the study's depth; later systems are added as 002, ...
         judgments.sqlite      what assessors said; append-only
         round-001/            see `evenhand.rounds`
+        serving.sqlite, .key  what assessors skipped and noted on a page, and the secret of their
+                              links (`evenhand.serving`)
 
 Every step is one transaction: it happens wholly or not at all, so any command may be killed and run
 again.
