@@ -631,6 +631,11 @@ def test_a_system_that_came_later_has_no_estimate(tmp_path):
     assert (row["estimate"], row["low"]) == ("", "")
     assert "late is not covered" in page.text["#answer"] + page.text["p"]
     assert "late (0%)" in page.text["li"]
+    # Each contrast is to the mean of all, the late one's too: there is nothing to draw.
+    assert {row["estimate"] + row["decided"] for row in page.table("contrasts")} == {""}
+    assert "No contrast of the goal is covered" in page.text["p"]
+    assert 'id="contrasts-figure_1"' not in (study.folder / "report.html").read_text()
+    assert 'id="systems-figure_1"' in (study.folder / "report.html").read_text()
 
 
 def test_one_query_and_one_system(tmp_path):

@@ -280,10 +280,10 @@ def pictures_of(facts: Facts) -> dict[str, Picture]:
     """Every picture that there is something to draw for, by name."""
     made: list[Callable[[], Picture]] = []
     found = facts.estimate
-    if found is not None:
+    if found is not None and not np.isnan(found.value).all():
         made.append(lambda: _systems(facts))
-        if facts.comparative:
-            made.append(lambda: _contrasts(facts))
+    if found is not None and facts.comparative and not np.isnan(found.contrast).all():
+        made.append(lambda: _contrasts(facts))
     if len(facts.looks) > 1:
         made.append(
             lambda: Picture(
