@@ -23,11 +23,12 @@ from evenhand import targets
 from evenhand.cli import main
 from evenhand.errors import EvenhandError, StudyError
 from evenhand.estimators import estimate
+from evenhand.pictures import figure
 from evenhand.plans import Plan
-from evenhand.reports import facts as gathering
-from evenhand.reports import methods, pages, plots
+from evenhand.reports import drawings, gathering, methods, pages, plots
 from evenhand.reports.calibrations import read_calibration
 from evenhand.reports.conclusions import conclude, isolated, told_apart
+from evenhand.reports.facts import Facts
 from evenhand.sampling import Sample
 from evenhand.stages import Round
 from evenhand.standings import ranking
@@ -113,7 +114,7 @@ def report(study: Study, **options) -> Page:
     return Page(path.read_text(encoding="utf-8"))
 
 
-def facts(study: Study, **options) -> gathering.Facts:
+def facts(study: Study, **options) -> Facts:
     return gathering.gather(study._snapshot(), study.store.read(), **options)
 
 
@@ -138,7 +139,7 @@ def rounds(folder) -> Study:
 
 
 @pytest.fixture(scope="module")
-def told(rounds) -> gathering.Facts:
+def told(rounds) -> Facts:
     return facts(rounds)
 
 
@@ -551,7 +552,7 @@ def test_text_can_be_read_in_every_theme(page, theme):
     # Shapes and the focus, of which 3 is asked.
     for shape in ("blue", "orange", "green", "rose", "amber", "sky", "focus"):
         assert contrast(colours[shape], colours["ground"]) >= 3, shape
-    used = set(re.findall(r"var\(--(\w+)\)", css)) | set(plots.COLOURS.values())
+    used = set(re.findall(r"var\(--(\w+)\)", css)) | set(drawings.COLOURS.values())
     assert used <= set(colours)
     # Numbers on a square of the darkest blue, .55 of it over the ground.
     mixed = [
@@ -569,6 +570,15 @@ def test_no_colour_of_a_picture_is_fixed(text):
     assert re.findall(r"#[0-9a-fA-F]{6}\b", drawn) == []
     assert "font-family" not in drawn
     assert "<style" not in drawn
+
+
+def test_a_name_that_looks_like_markup_stays_as_it_is(told):
+    name = 'id="x" url(#y) : #0072b2 &amp; style="font: 1px a"'
+    _, (ax,) = figure()
+    ax.set_title(name)
+    drawn = drawings.Picture("p", "", ax.get_figure()).svg()
+    assert f">{name.replace('&', '&amp;')}</text>" in drawn
+    Page(drawn)
 
 
 def test_figures_are_files_too(text, folder):
@@ -621,6 +631,11 @@ def test_a_system_that_came_later_has_no_estimate(tmp_path):
     assert (row["estimate"], row["low"]) == ("", "")
     assert "late is not covered" in page.text["#answer"] + page.text["p"]
     assert "late (0%)" in page.text["li"]
+    # Each contrast is to the mean of all, the late one's too: there is nothing to draw.
+    assert {row["estimate"] + row["decided"] for row in page.table("contrasts")} == {""}
+    assert "No contrast of the goal is covered" in page.text["p"]
+    assert 'id="contrasts-figure_1"' not in (study.folder / "report.html").read_text()
+    assert 'id="systems-figure_1"' in (study.folder / "report.html").read_text()
 
 
 def test_one_query_and_one_system(tmp_path):
@@ -652,6 +667,8 @@ def test_measures_that_are_no_sums(tmp_path, measure, said):
     found = study.estimate().to_dict()
     rows = {row["system"]: float(row["estimate"]) for row in page.table("systems")}
     assert rows == {row["system"]: row["estimate"] for row in found["systems"]}
+    weights = facts(study).weights
+    assert weights.ess == pytest.approx(weights.size.sum() ** 2 / (weights.size**2).sum())
     order = [row["system"] for row in page.table("standings")]
     assert order == sorted(rows, key=rows.get, reverse=not measure.startswith("Swaps"))
     assert ("lower is better" in page.text["dd"]) == measure.startswith("Swaps")
@@ -671,7 +688,7 @@ def test_a_ratio_of_which_too_little_is_judged(tmp_path):
 def test_pictures_of_many_systems_can_be_read(told, tmp_path):
     rng = np.random.default_rng(0)
     runs = {
-        f"system-{j:02}": {"q": {f"d{d}": float(s) for d, s in enumerate(rng.random(8))}}
+        f"${{\\y_{j:02}$": {"q": {f"d{d}": float(s) for d, s in enumerate(rng.random(8))}}
         for j in range(71)
     }
     many = facts(make(tmp_path / "s", runs, measure="P@5", goal="absolute"))
@@ -690,12 +707,12 @@ def test_pictures_of_many_systems_can_be_read(told, tmp_path):
         ax = picture.figure.axes[0]
         low, high = sorted(ax.get_ylim())
         points = ax.get_position().height * picture.figure.get_figheight() * 72 / (high - low)
-        assert points >= 1.2 * plots.TEXT  # each name has a line of its own
+        assert points >= 1.2 * drawings.TEXT  # each name has a line of its own
         labels = ax.get_yticklabels()
         assert len([label for label in labels if label.get_text()]) == 71
         order = sorted(range(71), key=lambda j: -value[j])
         names = [label.get_text() for label in sorted(labels, key=lambda t: t.get_position()[1])]
-        want = [f"system-{j:02}" for j in order]
+        want = [f"${{\\y_{j:02}$" for j in order]
         assert names in (want, want[::-1])
         picture.figure.draw_without_rendering()
         boxes = [label.get_window_extent() for label in labels]

@@ -704,11 +704,11 @@ class Study:
             If the level is none, or the measure has no intervals for the question.
         """
         # Drawing takes long to import, and nothing else of a study needs it.
-        from evenhand.reports import facts, pages, plots
+        from evenhand.reports import gathering, pages, plots
 
         path = self.folder / "report.html" if output is None else Path(output)
         pages.check_place(path)
-        told = facts.gather(
+        told = gathering.gather(
             self._snapshot(), self.store.read(), title=title, level=level, question=question
         )
         pictures = plots.pictures_of(told)

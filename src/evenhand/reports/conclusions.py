@@ -119,10 +119,8 @@ def conclude(
     else:
         clauses, further = _ranked(found, standings)
     for_whom = "this set of queries" if found.question == "queries" else "queries like these"
-    remarks = [
-        f"Intervals are at {found.level:.0%}{', ' if together else ''}{together}, and answer for "
-        f"{for_whom}."
-    ]
+    at = f"{100 * found.level:.6g}%" + (f", {together}" if together else "")
+    remarks = [f"Intervals are at {at}, and answer for {for_whom}."]
     needed = None
     if further is not None:
         try:
@@ -178,7 +176,6 @@ def spoken(value: float, low: float, high: float) -> str:
         while abs(value) > half and round(abs(value), digits) <= round(half, digits) < 1e8:
             digits += 1
         return f"{value:z.{digits}f} ± {half:.{digits}f}"
-    digits = max(digits - 1, 0)
     return f"{value:z.{digits}f} ({low:z.{digits}f} to {high:z.{digits}f})"
 
 
@@ -354,7 +351,7 @@ def _ranked(found: Estimate, standings: Standings) -> tuple[list[str], _Further 
             {"winner": found.level, "level": found.level},
             "would decide which is the best",
             f"More judgments: in one further round, until the leader is the best with probability "
-            f"{found.level:.0%}, if values are as estimated.",
+            f"{100 * found.level:.6g}%, if values are as estimated.",
         )
         return clauses, further
     if found.goal.kind == "order":

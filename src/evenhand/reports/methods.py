@@ -187,7 +187,7 @@ def _estimated(facts: Facts) -> list[str]:
         if found.question == "queries"
         else "queries like these, and hold what their choice adds"
     )
-    sentences.append(f"We report {kind} at {found.level:.0%}, for {scope}.")
+    sentences.append(f"We report {kind} at {100 * found.level:.6g}%, for {scope}.")
     if facts.compared is not None and len(facts.compared.names) > 1 and facts.comparative:
         sentences.append(
             "Differences are also judged all together: by the single-step method, from the "

@@ -21,9 +21,10 @@ import jinja2
 
 from evenhand.errors import StudyError
 from evenhand.reports.conclusions import told_apart
+from evenhand.reports.drawings import Picture
 from evenhand.reports.facts import Facts
 from evenhand.reports.methods import BIBTEX, CITATION, LINK, paragraph
-from evenhand.reports.plots import Picture, pictures_of
+from evenhand.reports.plots import pictures_of
 from evenhand.reports.sheets import HEADINGS, sheets_of
 from evenhand.rounds import flush
 

@@ -1,204 +1,51 @@
-"""Pictures of a study's facts, for the page and as files.
+"""Pictures of a study's facts: `pictures_of` draws what there is to draw.
 
-`pictures_of` draws what there is to draw. A `Picture` becomes SVG that stands inside a page, with
-the page's own fonts and with colours that follow its theme (`Picture.svg`), or files of any format
-that matplotlib writes (`Picture.save`). Names are shown as they are, never read as mathematics, and
-long ones are cut in the middle.
+The functions below it draw one each, in the colours of `evenhand.pictures`.
 """
 
 from __future__ import annotations
 
-import io
-import re
-import unicodedata
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from evenhand.pictures import BLUE, GREEN, GREY, MARKERS, ORANGE, plot_contrasts, plot_estimate
-from evenhand.pictures import save as save_picture
 from evenhand.reports.calibrations import Calibration
 from evenhand.reports.conclusions import told_apart
+from evenhand.reports.drawings import LONGEST, TEXT, Picture, drawing, shortened, width
 from evenhand.reports.facts import Facts, Look, Places, Weights
 
-__all__ = [
-    "COLOURS",
-    "Picture",
-    "pictures_of",
-    "plot_calibrations",
-    "plot_looks",
-    "plot_places",
-    "plot_weights",
-    "shortened",
-]
+__all__ = ["pictures_of", "plot_calibrations", "plot_looks", "plot_places", "plot_weights"]
 
-#: Colours of `evenhand.pictures`, and the page's names of them.
-COLOURS = {
-    BLUE: "blue",
-    ORANGE: "orange",
-    GREEN: "green",
-    GREY: "muted",
-    "#CC79A7": "rose",
-    "#E69F00": "amber",
-    "#56B4E9": "sky",
-    "#000000": "ink",
-    "#FFFFFF": "ground",
-}
 _SERIES = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000", GREY)
-#: Series that a picture can tell apart, and characters of a name.
-MOST, LONGEST = 8, 26
-#: Width of a picture, height of a row and size of text; the first two in inches.
-WIDTH, ROW, TEXT = 7.2, 0.2, 8.5
-#: Fonts for scripts that matplotlib's own lacks, where the machine has them.
-_FONTS = (
-    "Noto Sans CJK SC",
-    "Noto Sans SC",
-    "PingFang SC",
-    "Microsoft YaHei",
-    "WenQuanYi Micro Hei",
-    "Noto Naskh Arabic",
-    "Noto Sans Arabic",
-    "Geeza Pro",
-    "Arial",
-)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Picture:
-    """One picture.
-
-    Attributes
-    ----------
-    name
-        Of its files, without an ending.
-    alt
-        What it shows, for whoever cannot see it.
-    figure
-        The drawing.
-    """
-
-    name: str
-    alt: str
-    figure: Figure
-
-    def svg(self) -> str:
-        """An ``svg`` element for a page: its names are unique, and it loads nothing."""
-        out = io.StringIO()
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        with _drawing():
-            self.figure.savefig(out, format="svg", transparent=True, metadata=nothing)
-        text = out.getvalue()
-        text = text[text.index("<svg") :]
-        text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.S)
-        # It would hold for the whole page.
-        text = re.sub(r"<style[^>]*>.*?</style>\s*", "", text, flags=re.S)
-        head, body = text.split(">", 1)
-        box = re.search(r'viewBox="([^"]+)"', head)
-        assert box is not None
-        body = re.sub(r'\bid="([^"]+)"', rf'id="{self.name}-\1"', body)
-        body = re.sub(r'xlink:href="#([^"]+)"', rf'href="#{self.name}-\1"', body)
-        body = re.sub(r"url\(#([^)]+)\)", rf"url(#{self.name}-\1)", body)
-        body = re.sub(r"<g id=[^>]*/>\s*", "", body)
-        body = _TEXT.sub(_own_font, body)
-        for colour, name in COLOURS.items():
-            body = re.sub(rf"(?<=: ){colour}\b", f"var(--{name})", body, flags=re.I)
-        return f'<svg viewBox="{box[1]}" aria-hidden="true">{body}'
-
-    def save(self, folder: Path) -> list[Path]:
-        """Write it as SVG, PNG and PDF."""
-        with _drawing():
-            ax = self.figure.axes[0]
-            return [save_picture(ax, folder / f"{self.name}.{e}") for e in ("svg", "png", "pdf")]
-
-
-#: The style of a text, in which some versions name size and family apart, and some together.
-_TEXT = re.compile(r'style="([^"]*\bfont[^"]*)"')
-
-
-def _own_font(found: re.Match[str]) -> str:
-    """The style without a family, so that the page's is taken."""
-    size = re.search(r"([\d.]+)px", found[1])
-    parts = [part.strip() for part in found[1].split(";")]
-    rest = [part for part in parts if part and not part.startswith("font")]
-    kept = "; ".join([f"font-size: {size[1] if size else TEXT}px", *rest])
-    return f'style="{kept}"'
-
-
-@contextmanager
-def _drawing() -> Iterator[None]:
-    """Text as text, the same bytes for the same facts, and no complaint of a missing glyph."""
-    known = {font.name for font in font_manager.fontManager.ttflist}
-    options: Any = {
-        "font.family": ["DejaVu Sans", *(name for name in _FONTS if name in known)],
-        "font.size": TEXT,
-        "axes.titlesize": TEXT,
-        "axes.linewidth": 0.7,
-        "xtick.major.width": 0.7,
-        "ytick.major.width": 0.7,
-        "svg.fonttype": "none",
-        "svg.hashsalt": "evenhand",
-        "text.parse_math": False,
-        "path.simplify": False,
-    }
-    with mpl.rc_context(options), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        yield
-
-
-def _width(text: str) -> int:
-    """Columns that a text takes; letters of Chinese, Japanese and Korean take two."""
-    return sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
-
-
-def shortened(name: str, most: int = LONGEST) -> str:
-    """A name of at most so many columns, cut in the middle; without characters that do not show.
-
-    >>> shortened("bm25"), shortened("a" * 30 + "-v2", most=10)
-    ('bm25', 'aaaaa…a-v2')
-    """
-    name = "".join(c if unicodedata.category(c) not in ("Cc", "Cs", "Co") else "�" for c in name)
-    if _width(name) <= most:
-        return name
-    head, tail = "", ""
-    for c in name:
-        if _width(head + c) > (most - 1 + 1) // 2:
-            break
-        head += c
-    for c in reversed(name):
-        if _width(head + c + tail) > most - 1:
-            break
-        tail = c + tail
-    return f"{head}…{tail}"
+#: Series that a picture can tell apart.
+MOST = 8
+#: Width of a picture and height of a row, in inches.
+WIDTH, ROW = 7.2, 0.2
 
 
 def _room(names: Iterable[str]) -> float:
     """Inches that the widest of some names takes in whatever font, and a little air."""
-    return 0.15 + 0.08 * max(map(_width, names), default=8)
+    return 0.15 + 0.08 * max(map(width, names), default=8)
 
 
 def _axes(
-    rows: float, names: Sequence[str] = (), *, columns: int = 1, width: float = WIDTH, below=0.55
+    rows: float, names: Sequence[str] = (), *, columns: int = 1, across: float = WIDTH, below=0.55
 ) -> tuple[Figure, list[Axes]]:
     """Axes with room for names on the left, each `rows` high; sizes do not hang on fonts."""
     left = _room(shortened(n) for n in names)
     height = rows + below + 0.35
-    fig = Figure(figsize=(width, height))
+    fig = Figure(figsize=(across, height))
     gap, right = 0.25, 0.15
-    each = (width - left - right - gap * (columns - 1)) / columns
+    each = (across - left - right - gap * (columns - 1)) / columns
     axes = [
         fig.add_axes(
-            ((left + i * (each + gap)) / width, below / height, each / width, rows / height)
+            ((left + i * (each + gap)) / across, below / height, each / across, rows / height)
         )
         for i in range(columns)
     ]
@@ -405,7 +252,7 @@ def plot_weights(weights: Weights) -> Figure:
 
 def plot_calibrations(calibrations: Sequence[Calibration]) -> Figure:
     """Observed against predicted mean utility by bin, with what the model would allow."""
-    fig, (ax,) = _axes(3.2, width=4.6, below=0.5)
+    fig, (ax,) = _axes(3.2, across=4.6, below=0.5)
     place = ax.get_position()
     ax.set_position((0.13, place.y0, 0.83, place.height))
     top = 0.0
@@ -433,10 +280,10 @@ def pictures_of(facts: Facts) -> dict[str, Picture]:
     """Every picture that there is something to draw for, by name."""
     made: list[Callable[[], Picture]] = []
     found = facts.estimate
-    if found is not None:
+    if found is not None and not np.isnan(found.value).all():
         made.append(lambda: _systems(facts))
-        if facts.comparative:
-            made.append(lambda: _contrasts(facts))
+    if found is not None and facts.comparative and not np.isnan(found.contrast).all():
+        made.append(lambda: _contrasts(facts))
     if len(facts.looks) > 1:
         made.append(
             lambda: Picture(
@@ -455,5 +302,5 @@ def pictures_of(facts: Facts) -> dict[str, Picture]:
     if facts.calibrations:
         alt = "observed against predicted utility by bin"
         made.append(lambda: Picture("calibration", alt, plot_calibrations(facts.calibrations)))
-    with _drawing():
+    with drawing():
         return {picture.name: picture for picture in (make() for make in made)}

@@ -100,7 +100,10 @@ def _estimates(facts: Facts) -> dict[str, Table]:
             "low_all": compared.low_all,
             "high_all": compared.high_all,
             "p_all": compared.p_all,
-            "decided": ["yes" if sure else "no" for sure in compared.decided],
+            "decided": [
+                None if np.isnan(value) else "yes" if sure else "no"
+                for value, sure in zip(found.contrast, compared.decided, strict=True)
+            ],
         }
         title = f"Contrasts, {_share(found.level)} intervals of each alone and of all together"
         made["contrasts"] = Table.of(
