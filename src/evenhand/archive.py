@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from evenhand.caches import keep, recall
 from evenhand.errors import EvenhandError, StudyError, listed
 from evenhand.pools import Pool, pool
 from evenhand.rounds import write_table, write_whole
@@ -89,6 +90,7 @@ def write(folder: Path, settings: Settings, cells: Pool) -> None:
     ids = "\n".join(cells.queries.to_pylist()) + "\n"
     (folder / "queries.txt").write_text(ids, encoding="utf-8")
     write_table(_table(cells), folder / "systems-001.parquet")
+    keep(folder, system_files(folder), cells)
 
 
 def read_settings(folder: Path) -> Settings:
@@ -141,6 +143,8 @@ def read_pool(folder: Path, settings: Settings, files: Sequence[Path]) -> Pool:
     """
     cells = None
     try:
+        if (kept := recall(folder, files)) is not None:
+            return kept
         queries = (folder / "queries.txt").read_text(encoding="utf-8").split("\n")[:-1]
         if len(queries) != settings.n_queries:
             raise ValueError(
@@ -156,6 +160,7 @@ def read_pool(folder: Path, settings: Settings, files: Sequence[Path]) -> Pool:
             f"queries.txt or a systems-*.parquet of {folder} is damaged: {said}", hint=_RESTORE
         ) from error
     assert cells is not None
+    keep(folder, files, cells)
     return cells
 
 
