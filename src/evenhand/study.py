@@ -135,15 +135,13 @@ class Study:
             least = RATIO_DEPTH if isinstance(measure, Ratio) else 0
             depth = max(measure.cutoff, least)
         asked = None if queries is None else read_queries(queries)
-        table = (
-            runs[0]
-            if len(runs) == 1 and isinstance(runs[0], Runs)
-            else read_runs(*runs, order=order)
+        given = len(runs) == 1 and isinstance(runs[0], Runs)
+        # Not given a name here, so that what was read makes room once pairs are numbered.
+        cells = pool(
+            runs[0] if given else read_runs(*runs, order=order), depth=depth, queries=asked
         )
-        cells = pool(table, depth=depth, queries=asked)
         archive.check_storable(cells)
-        target = targets.target(cells, measure)
-        targets.goal(target, goal, system=baseline)
+        targets.goal(targets.target(cells, measure), goal, system=baseline)
         settings = archive.Settings(
             format=archive.FORMAT,
             evenhand=importlib.metadata.version("evenhand"),
@@ -151,7 +149,7 @@ class Study:
             measure=str(measure),
             goal=goal,
             baseline=baseline,
-            pair=(target.systems[0], target.systems[1]) if goal == "pair" else None,
+            pair=(cells.systems[0], cells.systems[1]) if goal == "pair" else None,
             depth=depth,
             n_queries=len(cells.queries),
             grades=None if grades is None else tuple(sorted({float(g) for g in grades})),

@@ -267,7 +267,8 @@ def target(pool: Pool, measure: Measure | str) -> Target:
 def _by_rank(pool: Pool, measure: Any) -> np.ndarray:
     """What a measure makes of the rank of each entry, and of the length of its list if it asks."""
     if not isinstance(measure, Deviation | Pairwise):
-        return measure.weight(pool.rank)
+        # Ranks are few, so that their weights are looked up.
+        return measure.weight(np.arange(1, pool.rank.max(initial=0) + 1))[pool.rank - 1]
     number = pool.system.astype(np.int64) * len(pool.queries) + pool.query[pool.cell]
     return measure.weight(pool.rank, np.bincount(number)[number])
 
