@@ -21,11 +21,78 @@ from evenhand.tables import Result, Table, decimals, rows
 from evenhand.targets import Goal, baseline, rank
 from evenhand.targets import pairs as all_pairs
 
-__all__ = ["Estimate", "uncovered_contrasts"]
+__all__ = ["Answer", "Estimate", "uncovered_contrasts"]
+
+
+class Answer(Result):
+    """Systems and contrasts with intervals, as tables and as JSON."""
+
+    goal: Goal
+    level: float
+    value: np.ndarray
+    std_error: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    contrast: np.ndarray
+    contrast_std_error: np.ndarray
+    contrast_low: np.ndarray
+    contrast_high: np.ndarray
+    n_rounds: int
+    n_draws: int
+    n_judged: int
+
+    def tables(self) -> list[Table]:
+        """Systems and, unless the goal is `absolute`, contrasts."""
+        digits = decimals(np.concatenate([self.std_error, self.contrast_std_error]))
+        title = (
+            f"{self._asked()}, {self.n_draws:,} draws, "
+            f"{self.n_rounds} round{'s' if self.n_rounds != 1 else ''}"
+        )
+        tables = [Table.of(title, self._systems(), digits)]
+        if self.goal.kind != "absolute":
+            title = f"Contrasts of the goal '{self.goal.kind}'"
+            tables.append(Table.of(title, self._contrasts(), digits))
+        return tables
+
+    def _asked(self) -> str:
+        """What was asked, and what was judged: the head of the title."""
+        raise NotImplementedError
+
+    def _systems(self) -> dict[str, Any]:
+        return {
+            "system": self.goal.target.systems,
+            "estimate": self.value,
+            "std_error": self.std_error,
+            "low": self.low,
+            "high": self.high,
+        }
+
+    def _contrasts(self) -> dict[str, Any]:
+        return {
+            "contrast": self.goal.names,
+            "estimate": self.contrast,
+            "std_error": self.contrast_std_error,
+            "low": self.contrast_low,
+            "high": self.contrast_high,
+        }
+
+    def _found(self, question: str) -> dict[str, Any]:
+        return {
+            "measure": str(self.goal.target.measure),
+            "goal": self.goal.kind,
+            "for": question,
+            "level": self.level,
+            "n_queries": len(self.goal.target.pool.queries),
+            "n_rounds": self.n_rounds,
+            "n_draws": self.n_draws,
+            "n_judged": self.n_judged,
+            "systems": rows(self._systems()),
+            "contrasts": rows(self._contrasts()),
+        }
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate(Result):
+class Estimate(Answer):
     """Systems and contrasts with intervals.
 
     Attributes
@@ -151,21 +218,13 @@ class Estimate(Result):
         ]
         return replace(self, **found, question="population", notes=(*notes, *self.notes))
 
-    def tables(self) -> list[Table]:
-        """Systems and, unless the goal is `absolute`, contrasts."""
-        digits = decimals(np.concatenate([self.std_error, self.contrast_std_error]))
-        title = (
-            f"{self.goal.target.measure} on "
-            f"{'this set of' if self.question == 'queries' else 'queries like these'} "
-            f"{len(self.goal.target.pool.queries):,} queries, "
-            f"{self.level:.0%} intervals; {self.n_judged:,} pairs judged, {self.n_draws:,} draws, "
-            f"{self.n_rounds} round{'s' if self.n_rounds != 1 else ''}"
+    def _asked(self) -> str:
+        which = "this set of" if self.question == "queries" else "queries like these"
+        queries = f"{which} {len(self.goal.target.pool.queries):,} queries"
+        return (
+            f"{self.goal.target.measure} on {queries}, {self.level:.0%} intervals; "
+            f"{self.n_judged:,} pairs judged"
         )
-        tables = [Table.of(title, self._systems(), digits)]
-        if self.goal.kind != "absolute":
-            title = f"Contrasts of the goal '{self.goal.kind}'"
-            tables.append(Table.of(title, self._contrasts(), digits))
-        return tables
 
     def notes_shown(self) -> tuple[str, ...]:
         """Diagnostics and notes."""
@@ -176,37 +235,12 @@ class Estimate(Result):
         )
 
     def _systems(self) -> dict[str, Any]:
-        return {
-            "system": self.goal.target.systems,
-            "estimate": self.value,
-            "std_error": self.std_error,
-            "low": self.low,
-            "high": self.high,
-            "covered": self.covered,
-        }
-
-    def _contrasts(self) -> dict[str, Any]:
-        return {
-            "contrast": self.goal.names,
-            "estimate": self.contrast,
-            "std_error": self.contrast_std_error,
-            "low": self.contrast_low,
-            "high": self.contrast_high,
-        }
+        return {**super()._systems(), "covered": self.covered}
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``evenhand estimate``."""
         return {
-            "measure": str(self.goal.target.measure),
-            "goal": self.goal.kind,
-            "for": self.question,
-            "level": self.level,
-            "n_queries": len(self.goal.target.pool.queries),
-            "n_rounds": self.n_rounds,
-            "n_draws": self.n_draws,
-            "n_judged": self.n_judged,
-            "systems": rows(self._systems()),
-            "contrasts": rows(self._contrasts()),
+            **self._found(self.question),
             "diagnostics": {"ess": self.ess, "max_weight_share": self.max_weight_share},
             "estimator": self.estimator,
             **({} if self.stop is None else {"stop": self.stop}),

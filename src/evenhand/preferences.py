@@ -56,13 +56,13 @@ import numpy as np
 
 from evenhand import intervals
 from evenhand.errors import EvenhandError, MissingJudgments, SupportError, listed
+from evenhand.estimates import Answer
 from evenhand.evidence import Moments, cumulants
 from evenhand.pairings import PairSample, draw_pairs, shares
 from evenhand.pools import codes_in
 from evenhand.precision import in_float64
 from evenhand.residuals import independent
 from evenhand.stages import planned_weights, unplanned
-from evenhand.tables import Result, Table, decimals, rows
 from evenhand.targets import Goal, Target, contrasts
 from evenhand.trec import Preferences
 
@@ -142,7 +142,7 @@ def judge_pairs(
 
 
 @dataclass(frozen=True, eq=False)
-class PreferenceEstimate(Result):
+class PreferenceEstimate(Answer):
     """Systems and contrasts with intervals, for this set of queries and these preferences.
 
     Attributes
@@ -196,58 +196,20 @@ class PreferenceEstimate(Result):
         """Names of the contrasts."""
         return self.goal.names
 
-    def tables(self) -> list[Table]:
-        """Systems and, unless the goal is `absolute`, contrasts."""
-        digits = decimals(np.concatenate([self.std_error, self.contrast_std_error]))
-        title = (
+    def _asked(self) -> str:
+        return (
             f"{self.goal.target.measure} of judged preferences on this set of "
             f"{len(self.goal.target.pool.queries):,} queries, {self.level:.0%} intervals; "
-            f"{self.n_judged:,} pairs of documents judged, {self.n_draws:,} draws, "
-            f"{self.n_rounds} round{'s' if self.n_rounds != 1 else ''}"
+            f"{self.n_judged:,} pairs of documents judged"
         )
-        tables = [Table.of(title, self._systems(), digits)]
-        if self.goal.kind != "absolute":
-            title = f"Contrasts of the goal '{self.goal.kind}'"
-            tables.append(Table.of(title, self._contrasts(), digits))
-        return tables
 
     def notes_shown(self) -> tuple[str, ...]:
         """The notes."""
         return self.notes
 
-    def _systems(self) -> dict[str, Any]:
-        return {
-            "system": self.goal.target.systems,
-            "estimate": self.value,
-            "std_error": self.std_error,
-            "low": self.low,
-            "high": self.high,
-        }
-
-    def _contrasts(self) -> dict[str, Any]:
-        return {
-            "contrast": self.names,
-            "estimate": self.contrast,
-            "std_error": self.contrast_std_error,
-            "low": self.contrast_low,
-            "high": self.contrast_high,
-        }
-
     def to_dict(self) -> dict[str, Any]:
         """The result as plain Python values."""
-        return {
-            "measure": str(self.goal.target.measure),
-            "goal": self.goal.kind,
-            "for": "queries",
-            "level": self.level,
-            "n_queries": len(self.goal.target.pool.queries),
-            "n_rounds": self.n_rounds,
-            "n_draws": self.n_draws,
-            "n_judged": self.n_judged,
-            "systems": rows(self._systems()),
-            "contrasts": rows(self._contrasts()),
-            "notes": list(self.notes),
-        }
+        return {**self._found("queries"), "notes": list(self.notes)}
 
 
 @in_float64
