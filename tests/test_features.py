@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import evenhand.features
+import evenhand.utilities
 from evenhand.errors import EvenhandError
 from evenhand.features import features, signal
-from evenhand.pools import pool
+from evenhand.pools import pool, stretches
 from evenhand.trec import read_qrels, read_runs
 
 RUNS = {
@@ -199,3 +201,18 @@ def test_systems_that_came_later_betray_nothing():
     np.testing.assert_array_equal(part.rows(old).votes, whole.rows(old).votes)
     assert np.isfinite(part.values).all()
     assert np.abs(features(both).values[old] - whole.values).max() > 0.01
+
+
+@pytest.mark.parametrize("piece", [1, 7, 20])
+def test_pieces_of_a_pool_make_the_same_features(monkeypatch, piece):
+    rng = np.random.default_rng(0)
+    runs = {
+        f"s{j}": {f"q{q}": {f"d{d}": rng.random() for d in range(9)} for q in range(3)}
+        for j in range(3)
+    }
+    cells = pool(read_runs(runs), depth=6)
+    whole = features(cells, systems=["s0", "s2"])
+    monkeypatch.setattr(evenhand.features, "PIECE", piece)
+    monkeypatch.setattr(evenhand.utilities, "PIECE", piece)
+    assert len(list(stretches(cells.start, piece))) > 1
+    np.testing.assert_array_equal(features(cells, systems=["s0", "s2"]).values, whole.values)

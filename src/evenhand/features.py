@@ -40,7 +40,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from evenhand.errors import EvenhandError
-from evenhand.pools import Pool
+from evenhand.pools import PIECE, Pool, stretches
 from evenhand.trec import Qrels, read_qrels
 from evenhand.utilities import rank_votes, scaled_scores
 
@@ -176,24 +176,31 @@ def features(
     EvenhandError
         If a signal has the wrong length, no value at all, or the name of another feature.
     """
-    named = [systems is None or name in systems for name in pool.systems]
+    named = np.array([systems is None or name in systems for name in pool.systems])
     seen = np.flatnonzero(named)
-    counts = np.asarray(named)[pool.system]
-    k, rank = len(seen), pool.rank.astype(np.float64)
-    depth, first = pool.depth or int(pool.rank[counts].max()), pool.start[:-1]
+    k, score = len(seen), scaled_scores(pool)
+    depth = pool.depth or int(pool.rank[named[pool.system]].max())
+    votes, returned, reciprocal, fusion, best, scores = np.empty((6, len(pool)))
+    for first, last in stretches(pool.start, PIECE):
+        cells, here = slice(first, last), slice(pool.start[first], pool.start[last])
+        begin = pool.start[cells] - here.start
+        counts, rank = named[pool.system[here]], pool.rank[here].astype(np.float64)
 
-    def mean(by_entry: np.ndarray) -> np.ndarray:
-        return np.add.reduceat(np.where(counts, by_entry, 0.0), first) / k
+        def mean(by_entry: np.ndarray, counts=counts, begin=begin) -> np.ndarray:
+            return np.add.reduceat(np.where(counts, by_entry, 0.0), begin) / k
 
-    votes, returned = mean(rank_votes(rank, depth)), mean(np.ones(len(rank)))
+        votes[cells], returned[cells] = mean(rank_votes(rank, depth)), mean(np.ones(len(rank)))
+        reciprocal[cells], fusion[cells] = mean(1.0 / rank), mean(1.0 / (60.0 + rank))
+        best[cells] = np.minimum.reduceat(np.where(counts, rank, depth + 1.0), begin)
+        scores[cells] = mean(score[here])
     columns = {
         "votes": votes,
         "votes^2": votes**2,
-        "reciprocal": np.sqrt(mean(1.0 / rank)),
-        "fusion": mean(1.0 / (60.0 + rank)),
+        "reciprocal": np.sqrt(reciprocal),
+        "fusion": fusion,
         "returned": np.log(np.maximum(returned, 0.5 / k)),
-        "best": np.log(np.minimum.reduceat(np.where(counts, rank, depth + 1.0), first)),
-        "score": mean(scaled_scores(pool)),
+        "best": np.log(best),
+        "score": scores,
     }
     inside = returned > 0
     for name, given in (signals or {}).items():

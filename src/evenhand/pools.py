@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from evenhand.errors import EvenhandError, listed
 from evenhand.trec import Qrels, Runs
 
-__all__ = ["Pool", "codes_in", "dense", "pool"]
+__all__ = ["Pool", "codes_in", "dense", "pool", "stretches"]
 
 #: Entries numbered at a time: what that takes of memory passes by.
 PIECE = 1 << 22
@@ -180,6 +180,12 @@ def dense(
     table = np.zeros((len(cells), n_systems))
     table[row, system[entry]] = by_entry[entry]
     return table
+
+
+def stretches(start: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
+    """First cell and end of stretches of cells of about `most` entries each, from first to last."""
+    bounds = np.searchsorted(start, np.arange(0, start[-1], most)[1:])
+    return itertools.pairwise(np.unique([0, *bounds, len(start) - 1]).tolist())
 
 
 def codes_in(ids: pa.Array, table: pa.Array) -> np.ndarray:

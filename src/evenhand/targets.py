@@ -39,7 +39,6 @@ so that the measure's own unit comes out and lists of different length stay comp
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -51,7 +50,7 @@ import numpy as np
 from evenhand.blocks import Blocks
 from evenhand.errors import EvenhandError
 from evenhand.measures import Deviation, Linear, Listwise, Measure, Pairwise, Ratio, sampled
-from evenhand.pools import Pool, dense
+from evenhand.pools import Pool, dense, stretches
 from evenhand.precision import in_float64
 
 __all__ = [
@@ -178,9 +177,7 @@ class Target:
 
     def pieces(self) -> Iterator[tuple[int, int]]:
         """First cell and end of stretches of the pool, of about `PIECE` entries each."""
-        wanted = np.arange(0, len(self.system), PIECE)[1:]
-        bounds = np.unique([0, *np.searchsorted(self.start, wanted), len(self.pool)])
-        return itertools.pairwise(bounds.tolist())
+        return stretches(self.start, PIECE)
 
     def blocks(self, first: int = 0, last: int | None = None) -> Blocks:
         """The weights in blocks: those of all cells, or of a stretch of them."""

@@ -21,7 +21,7 @@ Anything with the two arrays is a `Utility`: a researcher's own model fits in as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -30,7 +30,7 @@ import numpy as np
 
 from evenhand.errors import EvenhandError
 from evenhand.measures import Linear
-from evenhand.pools import Pool
+from evenhand.pools import PIECE, Pool, stretches
 from evenhand.trec import Qrels, read_qrels
 
 __all__ = [
@@ -128,13 +128,23 @@ def rank_votes(rank: np.ndarray, depth: int) -> np.ndarray:
 
 def scaled_scores(pool: Pool) -> np.ndarray:
     """Scores scaled to [0, 1] within each system and query, by entry: shape (entries,)."""
-    group = pool.system.astype(np.int64) * len(pool.queries) + pool.query[pool.cell]
     low = np.full(len(pool.systems) * len(pool.queries), np.inf)
-    high = -low
-    np.minimum.at(low, group, pool.score)
-    np.maximum.at(high, group, pool.score)
-    spread = high[group] - low[group]
-    return np.where(spread > 0, (pool.score - low[group]) / np.where(spread > 0, spread, 1.0), 1.0)
+    high, found = -low, np.empty(len(pool.score))
+
+    def pieces() -> Iterator[tuple[slice, np.ndarray]]:
+        for first, last in stretches(pool.start, PIECE):
+            here = slice(pool.start[first], pool.start[last])
+            query = np.repeat(pool.query[first:last], np.diff(pool.start[first : last + 1]))
+            yield here, pool.system[here].astype(np.int64) * len(pool.queries) + query
+
+    for here, group in pieces():
+        np.minimum.at(low, group, pool.score[here])
+        np.maximum.at(high, group, pool.score[here])
+    for here, group in pieces():
+        spread = high[group] - low[group]
+        above = (pool.score[here] - low[group]) / np.where(spread > 0, spread, 1.0)
+        found[here] = np.where(spread > 0, above, 1.0)
+    return found
 
 
 def _votes(name: str, pool: Pool, votes: np.ndarray) -> Moments:
