@@ -12,6 +12,8 @@ large    100 x 50 x 1000                          of these runs
 wide     none: a pool is made                     10^7, of 20 systems
 =======  =======================================  ======================
 
+10^8 entries, by the command line, have a script of their own, `web.py`.
+
 Each size runs in a process of its own, so that the peak of its memory is its own. `first` is the
 first call, which compiles; `best`, the best of later ones. Peers: bare pyarrow for reading (the
 least that anything must do that pools files), plain NumPy elsewhere. `floor` is how often the step
