@@ -188,6 +188,15 @@ def test_what_nobody_answered_is_not_judged(study, made, tmp_path):
     taken = study.judge(tmp_path / "export.json")
     assert (taken.added, taken.blank) == (2, 19)
     assert taken.missing == {"round-001": 19}
+    (tmp_path / "tasks.json").write_text(study.export("label-studio").text)
+    taken = study.judge(tmp_path / "tasks.json")  # as they went out
+    assert (taken.added, taken.blank) == (0, 19)
+
+
+def test_without_texts_ids_stand(study):
+    for task in json.loads(study.export("label-studio").text):
+        assert task["data"]["query"] == task["data"]["qid"]
+        assert task["data"]["title"] == task["data"]["docid"]
 
 
 PAIR = {"metadata": {"qid": 1, "docid": "d"}}

@@ -155,7 +155,10 @@ def _csv(rows: Sequence[tuple[str, ...]]) -> str:
 
 def _label_studio(rows: Sequence[tuple[str, ...]]) -> str:
     names = ("qid", "docid", "query", "title", "text")
-    return _json([{"data": dict(zip(names, row, strict=True))} for row in rows])
+    shown = [
+        (qid, docid, query or qid, title or docid, text) for qid, docid, query, title, text in rows
+    ]
+    return _json([{"data": dict(zip(names, row, strict=True))} for row in shown])
 
 
 def _argilla(rows: Sequence[tuple[str, ...]]) -> str:

@@ -53,7 +53,7 @@ def of_objects(content: Sequence[Any], place: str) -> pa.Table:
         at = f"{place}: object {number}"
         if not isinstance(one, Mapping):
             raise FormatError(f"{at}: expected an object, got {quote(str(one)[:80])}", hint=_SHAPE)
-        if "annotations" in one and isinstance(one.get("data"), Mapping):
+        if isinstance(one.get("data"), Mapping):
             found, about = _of_task(one, at), one["data"]
         elif "responses" in one:
             found = _of_record(one, at)
@@ -82,7 +82,7 @@ def of_objects(content: Sequence[Any], place: str) -> pa.Table:
 
 def _of_task(task: Mapping[str, Any], at: str) -> Iterator[tuple[Any, Any]]:
     """Answers of a task of Label Studio, and whose they are."""
-    for annotation in task["annotations"]:
+    for annotation in task.get("annotations", []):
         if annotation.get("was_cancelled"):
             continue
         said = [
@@ -129,7 +129,7 @@ def _number(said: Any, at: str) -> float | None:
         return float(value)
     except (TypeError, ValueError):
         raise FormatError(
-            f"{at}: the answer is not a number, got {quote(str(said)[:80])}",
+            f"{at}: the answer is not a number, got {quote(str(value)[:80])}",
             hint="give each choice its grade as value or alias",
         ) from None
 
