@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 from click.testing import CliRunner
@@ -782,6 +782,19 @@ def test_no_study_and_a_study_that_is_served(folder, tmp_path):
         server.serve(tmp_path / "none")
     with server._alone(folder), pytest.raises(StudyError, match="served already"):
         server.serve(folder, port=0)
+
+
+def test_a_link_is_good_once_it_is_told(folder):
+    class Told(Exception):
+        pass
+
+    def follow(served):
+        place = urlsplit(served.url)
+        socket.create_connection((place.hostname, place.port), timeout=5).close()
+        raise Told
+
+    with pytest.raises(Told):
+        server.serve(folder, port=0, tell=follow)
 
 
 def test_a_port_that_is_taken(folder):

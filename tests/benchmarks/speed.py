@@ -74,7 +74,7 @@ def steps(size: str) -> Iterator:
     from evenhand.features import features
     from evenhand.pools import pool
     from evenhand.prior import NumPyroPrior
-    from evenhand.trec import read_runs
+    from evenhand.trec import read_qrels, read_runs
 
     jax.config.update("jax_enable_x64", True)
     shape, timed = SIZES[size], numerics.Timed
@@ -91,7 +91,7 @@ def steps(size: str) -> Iterator:
         qrels: dict[str, dict[str, int]] = {}
         for place, (query, document) in enumerate(zip(queries, documents, strict=True)):
             qrels.setdefault(query, {})[document] = int(place % 5 == 0)
-        whole = pool(runs)
+        whole, loaded = pool(runs), read_qrels(qrels)
         utility = np.zeros(len(whole))
         utility[:: max(len(whole) // 1000, 1)] = 1.0
         weights = [(whole.rank <= 10) / 10.0, np.where(whole.rank <= 100, 1.0, 0.0)]
@@ -99,7 +99,7 @@ def steps(size: str) -> Iterator:
         number = whole.system.astype(np.int64) * len(whole.queries) + whole.query[whole.cell]
         yield timed(
             "evaluate P@10, DCG@100",
-            *best(lambda: evaluate(whole, qrels, ["P@10", "DCG@100"])),
+            *best(lambda: evaluate(whole, loaded, ["P@10", "DCG@100"])),
             best(lambda: [np.bincount(number, w * utility[whole.cell]) for w in weights])[1],
         )
         target = targets.target(cells, numerics.MEASURE)

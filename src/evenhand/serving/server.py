@@ -255,6 +255,8 @@ def _listening(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        # Whoever follows a link before the pages are ready waits for them, and is not refused.
+        listener.listen(128)
     except (OSError, UnicodeError) as error:
         listener.close()
         raise EvenhandError(
