@@ -91,7 +91,7 @@ def test_it_is_of_the_files_as_they_are(folder, monkeypatch):
     assert len(calls) == 1
     (after,) = kept(folder)
     assert after != before
-    Study.open(folder).pool  # noqa: B018
+    Study.open(folder).pool  # noqa: B018 - it is read
     assert len(calls) == 1
 
 

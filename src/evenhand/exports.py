@@ -171,7 +171,6 @@ def _lines(at: Snapshot, cells: np.ndarray, line: str, *columns: list[str]) -> s
     """A line a cell: its query, its document and the columns, put into the fields of `line`."""
     pool = at.goal.target.pool
     for ids in (pool.queries, pool.documents):
-        # pyarrow makes its compute functions when it is imported.
         # Functions of pyarrow.compute are made when it is imported; its types do not know them.
         odd = ids.filter(pc.match_substring_regex(ids, r"\s"))  # pyright: ignore[reportAttributeAccessIssue]
         if len(odd):

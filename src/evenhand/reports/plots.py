@@ -65,7 +65,9 @@ def _relabel(ax: Axes, most: int = LONGEST) -> None:
 
 def _legend(ax: Axes) -> None:
     """Above the drawing, where nothing can be hidden by it."""
-    height = ax.get_position().height * ax.get_figure().get_figheight()  # type: ignore[union-attr]
+    figure = ax.get_figure(root=True)
+    assert figure is not None  # it was drawn
+    height = ax.get_position().height * figure.get_figheight()
     handles, labels = ax.get_legend_handles_labels()
     ax.legend(
         handles,
