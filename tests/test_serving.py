@@ -22,6 +22,7 @@ import pytest
 from click.testing import CliRunner
 from starlette.testclient import TestClient
 
+from evenhand import rounds
 from evenhand.cli import main
 from evenhand.errors import EvenhandError, FormatError, StudyError
 from evenhand.serving import access, desk, live, pages, server
@@ -146,6 +147,38 @@ def test_a_page_shows_query_document_and_grades_and_nothing_else(serving):
         assert word not in seen
     assert "That is all for now" in ann.page()
     assert f"You judged {N} pairs" in ann.page()
+
+
+def test_predictions_are_there_for_who_asks(serving, folder, tmp_path):
+    """Each pair's own, the mean of several, negative ones too; shown nowhere until opened."""
+    said = {pair: value for value, pair in enumerate(rounds.asked(folder, "round-001")[2])}
+    lacking = next(iter(said))
+    rows = [f"{q} {d} {value - 2.5}\n" for (q, d), value in said.items() if (q, d) != lacking]
+    last = list(said)[-1]
+    rows += [f"{last[0]} {last[1]} {said[last] - 1.5} bob\n", "q0 d-other 9\n"]
+    path = tmp_path / "llm.tsv"
+    path.write_text(
+        "qid\tdocid\tgrade\tassessor\n"
+        + "".join("\t".join([*row.split(), "ann"][:4]) + "\n" for row in rows)
+    )
+    (ann,) = serving(predictions=path)
+    for _ in said:
+        page = ann.page()
+        pair = ann.site.desk.queues.pairs[int(ann.form()["pair"])]
+        wanted = said[pair] - (2.0 if pair == last else 2.5)
+        text = (
+            "There is none for this pair." if pair == lacking else f"{wanted:.3g}; it may be wrong"
+        )
+        offer = re.search(r'<details class="predicted">(.*?)</details>', page, re.S)
+        assert offer is not None
+        assert text in offer[1]
+        assert '<summary data-key="p"' in offer[1]
+        ann.judge(1)
+
+
+def test_predictions_that_cannot_be_read(serving, tmp_path):
+    with pytest.raises(FormatError, match=r"nowhere\.tsv"):
+        serving(predictions=tmp_path / "nowhere.tsv")
 
 
 def test_without_files_ids_are_shown(serving):

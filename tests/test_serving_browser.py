@@ -100,7 +100,10 @@ def test_a_study_by_keys(study, chromium, stopped):
         for q, d, grade in zip(said.query, said.document, said.grade, strict=True)
     }
     study.draw(N, seed=1)
-    server, (link, live) = start(study)
+    guessed = study.folder.parent / "guessed.tsv"
+    rows = [f"{q}\t{d}\t{grade + 0.25}\n" for (q, d), grade in truth.items()]
+    guessed.write_text("qid\tdocid\tgrade\n" + "".join(rows))
+    server, (link, live) = start(study, "--predictions", str(guessed))
     stopped.append(server)
     page = chromium.new_page()
     faults: list[str] = []
@@ -109,8 +112,15 @@ def test_a_study_by_keys(study, chromium, stopped):
     page.goto(link)
     assert "Live" not in page.content()
 
-    # A note, a skip, an undo, a revision.
+    # What a model predicts is there for who asks.
     first = page.locator("bdi.id").all_inner_texts()
+    told = page.get_by_text("it may be wrong")
+    assert not told.is_visible()
+    page.keyboard.press("p")
+    assert told.is_visible()
+    assert told.inner_text().startswith(f"{truth[first[0], first[1]] + 0.25:g};")
+
+    # A note, a skip, an undo, a revision.
     page.keyboard.press("n")
     page.keyboard.type("0 and s are letters here")
     assert page.locator("bdi.id").all_inner_texts() == first

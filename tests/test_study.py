@@ -258,6 +258,75 @@ def test_a_draw_is_recorded(make):
     assert q.sum() == pytest.approx(1, abs=1e-12)
 
 
+def test_a_budget_for_several_looks(make):
+    study = make()
+    made = study.draw(N, seed=3, looks=3)
+    rounds = [made, *made.later]
+    called = ["round-001", "round-002", "round-003"]
+    assert [one.name for one in rounds] == called == names(study.folder)
+    assert [one.n_draws for one in rounds] == [N // 3 + (look < N % 3) for look in range(3)]
+    # Each is a draw of its own, and none of them depends on another.
+    samples = [drawn(study, number) for number in (1, 2, 3)]
+    assert not set(samples[0]) == set(samples[1]) == set(samples[2])
+    assert [record(study, number)["depends_on"] for number in (1, 2, 3)] == [[], [], []]
+    # What an earlier look asks for is not asked again.
+    wanted = [set(asked(study, number)) for number in (1, 2, 3)]
+    assert sum(map(len, wanted)) == len(set.union(*wanted)) == len(set(np.concatenate(samples)))
+    assert [one.n_new for one in rounds] == [len(some) for some in wanted]
+    title = f"Pairs to judge are in {made.to_judge}, then round-002, then round-003"
+    assert made.tables()[0].title == title
+    assert [one["name"] for one in made.to_dict()["later"]] == called[1:]
+    # An estimate after each, all of them of one stage with the draws of what is judged.
+    for number in (1, 2, 3):
+        study.judge(grades(wanted[number - 1]))
+        found = study.estimate(stop_when="decided", estimator="importance")
+        assert (found.n_rounds, len(found.weights)) == (number, 1)
+        fixed = [r for r in study.rounds() if not np.isnan(r.utility).any()]
+        by_hand = sum(
+            (
+                study.target.weights(r.sample.draws)
+                * (r.utility / sum(o.sample.expected for o in fixed)[r.sample.draws])[:, None]
+            ).sum(0)
+            for r in fixed
+        )
+        assert found.value == pytest.approx(by_hand, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"looks": 0}, f"cannot look 0 times at {N} draws"),
+        ({"looks": N + 1}, f"cannot look {N + 1} times at {N} draws"),
+        ({"looks": 2, "rejudge": True}, "a round that is judged again or tops up is drawn as one"),
+    ],
+)
+def test_looks_that_cannot_be(make, options, message):
+    study = make()
+    before = files(study.folder)
+    assert refused(EvenhandError, study.draw, N, **options).message == message
+    assert files(study.folder) == before
+
+
+def test_looks_are_fixed_before_the_first_judgment(make):
+    study = make(plan=[5, 5, 5])
+    study.draw(5, seed=1)
+    study.judge(grades(asked(study)[:1]))
+    error = refused(EvenhandError, study.draw, N, looks=2)
+    assert error.message.startswith(
+        "a budget is split for several looks only before the first judgment"
+    )
+    assert error.hint == "leave out --looks; the rounds judged so far are there to look at"
+
+
+def test_each_look_is_a_round_of_the_plan(make):
+    study = make(plan=[5, 5, 5])
+    error = refused(StudyError, study.draw, 20, looks=4)
+    assert error.message == f"the plan of {study.folder} names 3 rounds, and 3 are left for 4 looks"
+    study.draw(15, looks=3)
+    study.judge(QRELS)
+    assert study.estimate().weights == pytest.approx([1.0])
+
+
 def test_draws_follow_the_seed(make):
     one, two = make("one"), make("two")
     for study in (one, two):
@@ -886,7 +955,7 @@ warnings.simplefilter("ignore")  # its output is compared word for word
 from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
-from evenhand import proposals, study
+from evenhand import drawing, proposals
 from evenhand.cli import main
 from evenhand.designs import Design
 from evenhand.sampling import Sample
@@ -901,8 +970,8 @@ def without_jax():
     def draw(key, made, n, *, sampler, in_pairs):
         cells = np.random.default_rng(key).permutation(np.flatnonzero(made.q))[:n]
         return Sample(sampler, cells.astype(np.int64), n * made.q)
-    proposals.design, study.draw = design, draw
-    study.jax = types.SimpleNamespace(
+    proposals.design, drawing.draw = design, draw
+    drawing.jax = types.SimpleNamespace(
         random=types.SimpleNamespace(key=lambda seed: seed, fold_in=lambda seed, n: (seed, n))
     )
 

@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
-from evenhand.confidence import check_level
+from evenhand.confidence import check_level, percent
 from evenhand.precision import in_float64
 from evenhand.tables import Result, Table, decimals, rows
 
@@ -203,7 +203,7 @@ class Comparisons(Result):
         """One table, a row a contrast."""
         title = (
             f"low, high and p are of each alone; low_all, high_all and p_all of all together, "
-            f"at {self.level:.0%}"
+            f"at {percent(self.level)}"
         )
         columns = self._columns()
         digits = dict.fromkeys(columns, decimals(self.std_error)) | {"p": 4, "p_all": 4}

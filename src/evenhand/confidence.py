@@ -6,7 +6,7 @@ import numpy as np
 
 from evenhand.errors import EvenhandError
 
-__all__ = ["Level", "check_level"]
+__all__ = ["Level", "check_level", "percent"]
 
 #: One for all contrasts, or one for each.
 Level = float | np.ndarray
@@ -20,3 +20,12 @@ def check_level(level: Level) -> Level:
             f"the level must lie between 0 and 1, got {outside[0]:g}", hint="--level 0.95"
         )
     return level
+
+
+def percent(level: float) -> str:
+    """A level as text, with the digits that it has, to four.
+
+    >>> percent(0.95), percent(0.99810015)
+    ('95%', '99.81%')
+    """
+    return f"{100 * level:.4g}%"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from evenhand.confidence import percent
 from evenhand.errors import EvenhandError, StudyError
 from evenhand.estimates import Estimate
 from evenhand.evaluation import evaluate
@@ -57,7 +58,7 @@ class Demo(Result):
             "covered": ["yes" if ok else "no" for ok in inside],
         }
         pairs = f"{e.n_judged:,} of {self.n_pairs:,} pairs"
-        title = f"{e.goal.target.measure} from {pairs}, {e.level:.0%} intervals"
+        title = f"{e.goal.target.measure} from {pairs}, {percent(e.level)} intervals"
         return [Table.of(title, columns, 3)]
 
     @property

@@ -14,6 +14,7 @@ import numpy as np
 
 from evenhand import intervals
 from evenhand.comparisons import Comparisons, Joint, p_alone
+from evenhand.confidence import percent
 from evenhand.errors import EvenhandError
 from evenhand.evidence import Evidence, of_contrasts
 from evenhand.population import worth
@@ -222,7 +223,7 @@ class Estimate(Answer):
         which = "this set of" if self.question == "queries" else "queries like these"
         queries = f"{which} {len(self.goal.target.pool.queries):,} queries"
         return (
-            f"{self.goal.target.measure} on {queries}, {self.level:.0%} intervals; "
+            f"{self.goal.target.measure} on {queries}, {percent(self.level)} intervals; "
             f"{self.n_judged:,} pairs judged"
         )
 

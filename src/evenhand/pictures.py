@@ -16,6 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from evenhand.confidence import percent
 from evenhand.errors import EvenhandError
 
 if TYPE_CHECKING:
@@ -139,7 +140,9 @@ def plot_estimate(
     else:
         names, values = estimate.goal.target.systems, (estimate.value, estimate.low, estimate.high)
     ax = _axes(ax, len(names))
-    row = _forest(ax, names, *values, colour=BLUE, label=f"estimate, {estimate.level:.0%} interval")
+    row = _forest(
+        ax, names, *values, colour=BLUE, label=f"estimate, {percent(estimate.level)} interval"
+    )
     if contrasts:
         ax.axvline(0, color=GREY, linewidth=0.8, linestyle=":")
     if truth is not None:
@@ -186,14 +189,16 @@ def plot_comparisons(comparisons: Comparisons, *, ax: Axes | None = None) -> Axe
     ax.set_yticks(np.arange(k), labels=names, fontsize="small", **_AS_IT_IS)
     bar = ax.get_figure(root=True).colorbar(image, ax=ax, shrink=0.8, extend="both")  # type: ignore[union-attr] - never None here
     bar.set_label("row minus column, in standard errors", fontsize="small")
-    ax.set_title(f"dot: decided at {comparisons.level:.0%}, all pairs together", fontsize="medium")
+    ax.set_title(
+        f"dot: decided at {percent(comparisons.level)}, all pairs together", fontsize="medium"
+    )
     return ax
 
 
 def plot_contrasts(comparisons: Comparisons, *, ax: Axes | None = None) -> Axes:
     """Contrasts with the interval of each alone, and thin behind it the one that holds all."""
     ax = _axes(ax, len(comparisons.names))
-    value, level, names = comparisons.value, f"{comparisons.level:.0%}", comparisons.names
+    value, level, names = comparisons.value, percent(comparisons.level), comparisons.names
     together, own = f"all together, {level}", f"each alone, {level}"
     ends = (comparisons.low_all, comparisons.high_all)
     _forest(ax, names, value, *ends, colour=GREY, label=together, width=0.8)
@@ -302,7 +307,7 @@ def plot_plan(plan: Plan, *, ax: Axes | None = None) -> Axes:
     ax.set_xscale("log")
     ax.set_ylim(bottom=0)
     ax.set_xlabel("further judgments")
-    ax.set_ylabel(f"half-width of {plan.level:.0%} intervals")
+    ax.set_ylabel(f"half-width of {percent(plan.level)} intervals")
     ax.set_title(plan.question, fontsize=10)
     ax.legend(frameon=False, fontsize=8)
     _plain(ax)
@@ -331,7 +336,8 @@ def plot_standings(standings: Standings, *, ax: Axes | None = None) -> Axes:
     ax.set_ylim(-0.7, k - 0.3)
     ax.set_xlim(0.4, k + 1.4)
     ax.set_xlabel(
-        f"rank: all intervals together at {standings.level:.0%}; chance to be the best in colour"
+        f"rank: all intervals together at {percent(standings.level)}; "
+        "chance to be the best in colour"
     )
     _plain(ax)
     return ax

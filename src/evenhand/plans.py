@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from evenhand.confidence import check_level
+from evenhand.confidence import check_level, percent
 from evenhand.designs import Design
 from evenhand.errors import EvenhandError
 from evenhand.estimates import Estimate
@@ -202,7 +202,7 @@ class Plan(Result):
     def tables(self) -> list[Table]:
         """A row a number of judgments."""
         need = "cannot be reached" if self.needed is None else f"{self.needed:,} more judgments"
-        title = f"{self.question}: {need}; {self.level:.0%} intervals"
+        title = f"{self.question}: {need}; {percent(self.level)} intervals"
         return [Table.of(title, self.columns, {"best": 3, "power": 3})]
 
     def notes_shown(self) -> tuple[str, ...]:

@@ -55,6 +55,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evenhand import intervals
+from evenhand.confidence import percent
 from evenhand.errors import EvenhandError, MissingJudgments, SupportError, listed
 from evenhand.estimates import Answer
 from evenhand.evidence import Moments, cumulants
@@ -199,7 +200,7 @@ class PreferenceEstimate(Answer):
     def _asked(self) -> str:
         return (
             f"{self.goal.target.measure} of judged preferences on this set of "
-            f"{len(self.goal.target.pool.queries):,} queries, {self.level:.0%} intervals; "
+            f"{len(self.goal.target.pool.queries):,} queries, {percent(self.level)} intervals; "
             f"{self.n_judged:,} pairs of documents judged"
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ __all__ = ["Drawn", "Taken"]
 
 @dataclass(frozen=True)
 class Drawn(Result):
-    """A round that was drawn: what to judge now.
+    """A round that was drawn, or several for as many looks: what to judge now.
 
     Attributes
     ----------
@@ -25,6 +25,9 @@ class Drawn(Result):
         Draws, distinct pairs among them, and those of them without a judgment yet.
     design, sampler, seed
         How it was made.
+    later
+        The rounds drawn together with it, for later looks; what an earlier one asks for already is
+        not asked again.
     """
 
     name: str
@@ -35,20 +38,23 @@ class Drawn(Result):
     design: str
     sampler: str
     seed: int
+    later: tuple[Drawn, ...] = ()
     notes: tuple[str, ...] = ()
 
     def tables(self) -> list[Table]:
-        """One row."""
-        row = {
-            "round": [self.name],
-            "draws": [self.n_draws],
-            "distinct pairs": [self.n_distinct],
-            "to judge": [self.n_new],
-            "design": [self.design],
-            "sampler": [self.sampler],
-            "seed": [str(self.seed)],
+        """One row a round."""
+        rounds = (self, *self.later)
+        columns = {
+            "round": [one.name for one in rounds],
+            "draws": [one.n_draws for one in rounds],
+            "distinct pairs": [one.n_distinct for one in rounds],
+            "to judge": [one.n_new for one in rounds],
+            "design": [one.design for one in rounds],
+            "sampler": [one.sampler for one in rounds],
+            "seed": [str(one.seed) for one in rounds],
         }
-        return [Table.of(f"Pairs to judge are in {self.to_judge}", row)]
+        then = "".join(f", then {one.name}" for one in self.later)
+        return [Table.of(f"Pairs to judge are in {self.to_judge}{then}", columns)]
 
     def notes_shown(self) -> tuple[str, ...]:
         """What the user should know."""
@@ -56,7 +62,9 @@ class Drawn(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Its fields."""
-        return {**asdict(self), "to_judge": str(self.to_judge)}
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        later = [one.to_dict() for one in self.later]
+        return own | {"to_judge": str(self.to_judge), "later": later}
 
 
 @dataclass(frozen=True)

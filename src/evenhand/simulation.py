@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from evenhand import targets, utilities
-from evenhand.confidence import check_level
+from evenhand.confidence import check_level, percent
 from evenhand.designs import Design, design
 from evenhand.errors import EvenhandError
 from evenhand.features import features, signal
@@ -112,7 +112,7 @@ class Simulation(Result):
         digits |= {"coverage": 3, "pairs": 3}
         title = (
             f"{self.measure}, goal {self.goal}: {len(self.systems)} systems, "
-            f"{self.replications:,} replications, {self.level:.0%} intervals"
+            f"{self.replications:,} replications, {percent(self.level)} intervals"
         )
         tables = [Table.of(title, {k: [row[k] for row in self.rows] for k in scalars}, digits)]
         if len(self.systems) <= 10:

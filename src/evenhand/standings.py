@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from evenhand.confidence import percent
 from evenhand.estimates import Estimate
 from evenhand.tables import Result, Table, rows
 
@@ -81,7 +82,9 @@ class Standings(Result):
 
     def tables(self) -> list[Table]:
         """One table, a row a system."""
-        title = f"Ranks, all intervals together at {self.level:.0%}; and the chance to be the best"
+        title = (
+            f"Ranks, all intervals together at {percent(self.level)}; and the chance to be the best"
+        )
         return [Table.of(title, self._columns(), {"best": 3})]
 
     def notes_shown(self) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from evenhand.confidence import percent
 from evenhand.errors import EvenhandError
 
 if TYPE_CHECKING:
@@ -93,9 +94,9 @@ def stopped(found: Estimate, rule: str) -> Estimate:
         met = len(best) == 1 or frozenset(best) in group
         said = f"{len(best)} systems may be the best" if not met else f"{best[0]} is the best"
     note = (
-        f"{'stop' if met else 'go on'}: {said}; intervals are at {found.level:.2%} each, so that "
-        "those of all looks hold together; the estimates of a study that stops for what it saw are "
-        "biased, its intervals are not"
+        f"{'stop' if met else 'go on'}: {said}; intervals are at {percent(found.level)} each, so "
+        "that those of all looks hold together; the estimates of a study that stops for what it "
+        "saw are biased, its intervals are not"
     )
     return replace(found, stop=bool(met), notes=(note, *found.notes))
 

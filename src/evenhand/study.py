@@ -22,29 +22,26 @@ a fixed rule), never what was seen.
 from __future__ import annotations
 
 import importlib.metadata
-import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 import pyarrow as pa
 
 from evenhand import archive, targets
 from evenhand import rounds as round_files
+from evenhand.drawing import draw_rounds
 from evenhand.errors import EvenhandError, StudyError
 from evenhand.exports import Export, export
-from evenhand.features import read_signals
 from evenhand.intervals import DEFAULT
 from evenhand.ledger import Ledger
-from evenhand.measures import Linear, Measure, Pairwise, Ratio, sampled
+from evenhand.measures import Linear, Measure, Ratio, sampled
 from evenhand.pools import Pool, pool
 from evenhand.receipts import Drawn, Taken
-from evenhand.sampling import draw
 from evenhand.snapshots import Snapshot
 from evenhand.stages import Round
 from evenhand.store import JudgmentStore
@@ -65,8 +62,6 @@ __all__ = ["Study"]
 
 #: Depth to which a ratio's pool is kept, unless it is said.
 RATIO_DEPTH = 100
-
-_VERSIONS = ("evenhand", "jax", "numpy", "numpyro")
 
 
 @dataclass(frozen=True)
@@ -145,7 +140,7 @@ class Study:
         settings = archive.Settings(
             format=archive.FORMAT,
             evenhand=importlib.metadata.version("evenhand"),
-            created=_now(),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
             measure=str(measure),
             goal=goal,
             baseline=baseline,
@@ -265,6 +260,7 @@ class Study:
         signals: Sequence[Any] | Mapping[str, Any] = (),
         model: Model | None = None,
         method: str = "laplace",
+        looks: int = 1,
         rejudge: bool = False,
         top_up: bool = False,
         seed: int | None = None,
@@ -289,6 +285,9 @@ class Study:
             them, in this round's estimate and later ones.
         model, method
             For ``learned``: a model of `evenhand.models` or your own, and how to fit it.
+        looks
+            Draw the budget as so many rounds at once, so that there is an estimate whenever one of
+            them is judged; only before the first judgment (`evenhand.drawing`).
         rejudge
             Have all pairs of this round judged for it, by another assessor where they were judged
             before: right where assessors disagree. Without it a judgment is as good as the truth,
@@ -310,108 +309,22 @@ class Study:
         EvenhandError
             If an argument cannot be used; then nothing is written.
         """
-        from evenhand import diagnostics
-        from evenhand.proposals import propose
-        from evenhand.ratios import check_draws
-
         earlier = self._rounds()
-        name = round_files.named(len(earlier) + 1)
-        plan, joined = self.settings.plan, max((r.record.cells for r in earlier), default=0)
-        if top_up and not 0 < joined < len(self.pool):
-            raise StudyError(
-                "there is nothing to top up: "
-                + ("every pair could have been drawn before" if earlier else "no round was drawn"),
-                hint="add a system first, or draw a round of all pairs (without --top-up)",
-            )
-        if top_up and sampler == "distinct" and budget > len(self.pool) - joined:
-            raise StudyError(
-                f"cannot top up by {budget:,} distinct pairs: {len(self.pool) - joined:,} joined "
-                "since the last round",
-                hint=f"--budget {len(self.pool) - joined} judges all of them",
-            )
-        ordinary = [r for r in earlier if not r.record.first]
-        if plan is not None and not top_up and len(ordinary) >= len(plan):
-            raise StudyError(
-                f"the plan of {self.folder} names {len(plan)} rounds, and all are drawn",
-                hint="a plan cannot be changed after the first judgment: start a new study",
-            )
-        if isinstance(self.measure, Ratio):
-            check_draws(self.goal, budget + sum(r.record.budget for r in earlier))
-        given = read_signals(self.pool, signals)
-        at = self._snapshot(earlier)
-        first = joined if top_up else 0
-        cells = np.arange(len(self.pool))
-        known = np.flatnonzero(np.isfinite(at.ledger.utility()) & (cells >= first) & (not rejudge))
-        left_out = np.isin(cells, known) | (cells < first) if len(known) or first else None
-        seed = secrets.randbits(32) if seed is None else seed
-        proposal = propose(
-            at,
-            utility,
-            left_out=left_out,
-            signals=given,
+        return draw_rounds(
+            self._snapshot(earlier),
+            lambda: self._snapshot(earlier),
+            budget,
+            utility=utility,
             kind=kind,
             floor=floor,
+            sampler=sampler,
+            signals=signals,
             model=model,
             method=method,
-        )
-        made, posterior, notes = proposal.design, proposal.posterior, proposal.notes
-        key = jax.random.fold_in(jax.random.key(seed), len(earlier) + 1)
-        in_pairs = isinstance(self.measure, Pairwise)
-        sample = draw(key, made, budget, sampler=sampler, in_pairs=in_pairs)
-        # Read last: a judgment that came in meanwhile counts as seen, which is the safe side.
-        ledger = self._snapshot(earlier).ledger
-        judged = ledger.judged()
-        record = round_files.Record(
-            name=name,
-            created=_now(),
-            versions={p: importlib.metadata.version(p) for p in _VERSIONS},
-            budget=budget,
-            sampler=sampler,
-            design=made.name,
-            floor=floor,
-            seed=seed,
-            depends_on=tuple(r.record.name for r in earlier if judged[r.sample.draws].any()),
-            cells=len(self.pool),
-            pool=round_files.fingerprint(self.pool),
-            gap=None if made.gap is None else made.gap.relative,
-            folds=sample.n_folds,
-            scattered=sample.scattered,
-            known=len(known),
-            signals=tuple(given),
-            systems=self.pool.systems,
+            looks=looks,
             rejudge=rejudge,
-            mark=ledger.mark,
-            first=first,
-        )
-        waits = np.isnan(ledger.utility()) | rejudge
-        todo = sample.cells[waits[sample.cells]]
-        path = round_files.save(
-            self.folder,
-            round_files.Stored(record, sample, known, given),
-            made.q,
-            self.pool,
-            todo,
-            None if posterior is None else partial(diagnostics.save, posterior),
-        )
-        if made.gap is not None:
-            notes.append(str(made.gap))
-        if made.goal.kind != "absolute" and any(
-            len(group) == len(self.pool.systems) for group in self.target.identical()
-        ):
-            notes.append(
-                "all systems return the same rankings: every difference is exactly 0, and these "
-                "judgments can only tell the systems' own values"
-            )
-        return Drawn(
-            name=name,
-            to_judge=path,
-            n_draws=len(sample),
-            n_distinct=len(sample.cells),
-            n_new=len(todo),
-            design=made.name,
-            sampler=sampler,
+            top_up=top_up,
             seed=seed,
-            notes=tuple(notes),
         )
 
     def plan(
@@ -718,7 +631,3 @@ class Study:
     def notes(self) -> list[str]:
         """A sentence for each group of identical systems, and for queries left unanswered."""
         return self._snapshot().notes()
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

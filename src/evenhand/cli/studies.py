@@ -108,6 +108,15 @@ def add(study: str, runs: tuple[str, ...], order: str) -> None:
     help="Without repeats, stratified, or independent.",
 )
 @click.option(
+    "--looks",
+    type=int,
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Draw it as N rounds, to have an estimate whenever one is judged; before the first "
+    "judgment only.",
+)
+@click.option(
     "--rejudge",
     is_flag=True,
     help="Have pairs judged again, by others: for assessors who disagree.",
@@ -293,6 +302,12 @@ def export(study: str, kind: str, out: str | None, **texts: str | None) -> None:
 @click.option("--queries", metavar="FILE", help="Texts of queries: the same, or TREC's topics.")
 @click.option("--guidelines", metavar="FILE", help="What to go by: text, or a little markdown.")
 @click.option("--labels", type=Labels(), help="What each grade is called.")
+@click.option(
+    "--predictions",
+    metavar="FILE",
+    help="Predicted grades (qid, docid, value), each shown to an assessor who asks for it; whoever "
+    "has seen one judges towards it.",
+)
 @click.option(
     "--assessor",
     "assessors",

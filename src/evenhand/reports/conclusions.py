@@ -24,6 +24,7 @@ import numpy as np
 from scipy import special
 
 from evenhand.comparisons import Comparisons
+from evenhand.confidence import percent
 from evenhand.errors import EvenhandError
 from evenhand.estimates import Estimate
 from evenhand.plans import Plan
@@ -119,7 +120,7 @@ def conclude(
     else:
         clauses, further = _ranked(found, standings)
     for_whom = "this set of queries" if found.question == "queries" else "queries like these"
-    at = f"{100 * found.level:.6g}%" + (f", {together}" if together else "")
+    at = percent(found.level) + (f", {together}" if together else "")
     remarks = [f"Intervals are at {at}, and answer for {for_whom}."]
     needed = None
     if further is not None:
@@ -351,7 +352,7 @@ def _ranked(found: Estimate, standings: Standings) -> tuple[list[str], _Further 
             {"winner": found.level, "level": found.level},
             "would decide which is the best",
             f"More judgments: in one further round, until the leader is the best with probability "
-            f"{100 * found.level:.6g}%, if values are as estimated.",
+            f"{percent(found.level)}, if values are as estimated.",
         )
         return clauses, further
     if found.goal.kind == "order":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from evenhand.confidence import percent
 from evenhand.measures import Deviation, Pairwise, Ratio
 from evenhand.reports.conclusions import isolated
 from evenhand.reports.facts import Facts, RoundFacts
@@ -187,7 +188,7 @@ def _estimated(facts: Facts) -> list[str]:
         if found.question == "queries"
         else "queries like these, and hold what their choice adds"
     )
-    sentences.append(f"We report {kind} at {100 * found.level:.6g}%, for {scope}.")
+    sentences.append(f"We report {kind} at {percent(found.level)}, for {scope}.")
     if facts.compared is not None and len(facts.compared.names) > 1 and facts.comparative:
         sentences.append(
             "Differences are also judged all together: by the single-step method, from the "

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from evenhand.confidence import percent
 from evenhand.reports.facts import Facts
 from evenhand.tables import Table, decimals
 
@@ -88,7 +89,7 @@ def _estimates(facts: Facts) -> dict[str, Table]:
         "high": found.high,
         "covered": found.covered,
     }
-    title = f"Systems, {_share(found.level)} intervals"
+    title = f"Systems, {percent(found.level)} intervals"
     made = {"systems": Table.of(title, _sorted(columns, sign * found.value), digits)}
     if facts.comparative:
         columns = {
@@ -105,7 +106,7 @@ def _estimates(facts: Facts) -> dict[str, Table]:
                 for value, sure in zip(found.contrast, compared.decided, strict=True)
             ],
         }
-        title = f"Contrasts, {_share(found.level)} intervals of each alone and of all together"
+        title = f"Contrasts, {percent(found.level)} intervals of each alone and of all together"
         made["contrasts"] = Table.of(
             title,
             _sorted(columns, sign * found.contrast),
@@ -118,10 +119,6 @@ def _estimates(facts: Facts) -> dict[str, Table]:
             plain.title, plain.columns, {"estimate": digits, "best": 3}, positive=("best",)
         )
     return made
-
-
-def _share(level: float) -> str:
-    return f"{100 * level:.6g}%"
 
 
 def _sorted(columns: dict[str, Any], merit: np.ndarray) -> dict[str, Any]:

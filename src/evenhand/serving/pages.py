@@ -9,13 +9,12 @@
 ``GET /enter``      turns the token of a link into a session
 ==================  =======================================================================
 
-Nothing else is known; no path or field names a file. Every answer forbids the browser all but the
-page's own style and script, so that a document's text stays text. Pages need no script.
+Nothing else is known; no path or field names a file. What no page of the site sends is refused
+before it comes here (`evenhand.serving.guard`). Pages need no script.
 """
 
 from __future__ import annotations
 
-import re
 import secrets
 import threading
 import time
@@ -33,11 +32,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from evenhand.errors import StudyError
 from evenhand.serving.access import Access, Session
 from evenhand.serving.desk import NOTE_LENGTH, Desk, Form, Outcome, Shown
+from evenhand.serving.guard import Guard
 from evenhand.serving.live import Answer, Live
 from evenhand.texts import Text
 
@@ -47,16 +47,6 @@ __all__ = ["Grade", "Site", "blocks", "make_app"]
 SHOWN, PART = 20_000, 100_000
 
 _BODY = 1 << 16  # bytes of a form
-_HEADERS = {
-    "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; "
-    "img-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-    "referrer-policy": "no-referrer",
-    "cache-control": "no-store",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-}
 _FILES = {
     "page.css": "text/css; charset=utf-8",
     "page.js": "text/javascript; charset=utf-8",
@@ -91,6 +81,8 @@ class Site:
         The buttons, in order.
     query, document
         The text of an id; None where there is no file of texts.
+    predicted
+        The predicted grade of a query and a document, for who asks; None where none is offered.
     guidelines
         Plain text, or a little of markdown.
     hosts
@@ -108,6 +100,7 @@ class Site:
     grades: Sequence[Grade]
     query: Callable[[str], Text | None] | None = None
     document: Callable[[str], Text | None] | None = None
+    predicted: Callable[[str, str], float | None] | None = None
     guidelines: str = ""
     hosts: Sequence[str] = ()
     proxy: str = ""
@@ -176,7 +169,7 @@ def make_app(site: Site) -> ASGIApp:
         exception_handlers={HTTPException: pages.refuse, StudyError: pages.failed},
     )
     app.router.redirect_slashes = False
-    return _Guard(app, site)
+    return Guard(app, hosts=site.hosts, proxy=site.proxy)
 
 
 def _file(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
@@ -186,69 +179,6 @@ def _file(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
         return Response(content, media_type=kind, headers={"cache-control": "max-age=300"})
 
     return give
-
-
-class _Guard:
-    """Refuses what no page of the site sends, and puts the headers on every answer."""
-
-    def __init__(self, app: ASGIApp, site: Site) -> None:
-        self._app, self._site = app, site
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
-        async def guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                named = {name for name, _ in message["headers"]}
-                message["headers"] = [
-                    *message["headers"],
-                    *(
-                        (n.encode(), v.encode())
-                        for n, v in _HEADERS.items()
-                        if n.encode() not in named
-                    ),
-                ]
-            await send(message)
-
-        refusal = self._refusal(Request(scope))
-        if refusal:
-            status, reason = refusal
-            await Response(f"{reason}\n", status, media_type="text/plain")(scope, receive, guarded)
-            return
-        await self._app(scope, receive, guarded)
-
-    def _refusal(self, request: Request) -> tuple[int, str] | None:
-        headers = request.headers
-        host = headers.get("host", "").lower()
-        if self._site.hosts and re.sub(r":\d*$", "", host) not in self._site.hosts:
-            return 421, "this server is not known by that name"
-        site = headers.get("sec-fetch-site", "none")
-        if request.method in ("GET", "HEAD"):
-            foreign = site not in ("same-origin", "none")
-            loads = headers.get("sec-fetch-mode", "navigate") != "navigate"
-            framed = headers.get("sec-fetch-dest", "document") in (
-                "iframe",
-                "frame",
-                "embed",
-                "object",
-            )
-            if foreign and (loads or framed):
-                return 403, "other sites may not load this"
-            return None
-        if request.method != "POST":
-            return 405, "only GET and POST"
-        # A page that tells no referrer sends the origin "null"; its seal then says whose it is.
-        origin = headers.get("origin", "null")
-        if origin != "null" and origin.partition("://")[2].lower() not in (
-            host,
-            self._site.proxy,
-        ):
-            return 403, "other sites may not send this"
-        if site not in ("same-origin", "none"):
-            return 403, "other sites may not send this"
-        return None
 
 
 class _Pages:
@@ -364,6 +294,8 @@ class _Pages:
             again=again,
             query=site.query(shown.query) if site.query else None,
             document=document,
+            offers=site.predicted is not None,
+            predicted=site.predicted(shown.query, shown.document) if site.predicted else None,
             texts=site.document is not None,
             text=text[:SHOWN],
             length=len(text),

@@ -24,6 +24,7 @@ from evenhand.serving.access import Access, read_secret
 from evenhand.serving.desk import Desk
 from evenhand.serving.live import Live
 from evenhand.serving.pages import Grade, Site, make_app
+from evenhand.serving.predictions import Predictions
 from evenhand.stopping import check_rule
 from evenhand.texts import Text, Texts, read_topics
 
@@ -71,6 +72,7 @@ def serve(
     queries: str | Path | None = None,
     guidelines: str | Path | None = None,
     labels: Mapping[float, str] | None = None,
+    predictions: str | Path | None = None,
     assessors: Sequence[str] = ("assessor",),
     overlap: int = 1,
     host: str = "127.0.0.1",
@@ -96,6 +98,9 @@ def serve(
     labels
         Name of each grade. Without grades in the study's settings these are the grades; by default
         0 and 1.
+    predictions
+        Predicted grades (``qid docid value``), each shown to an assessor who asks for it: whoever
+        has seen one judges towards it. By default none is offered.
     assessors
         Who judges, by name.
     overlap
@@ -133,6 +138,7 @@ def serve(
             queries=queries,
             guidelines=guidelines,
             labels=labels,
+            predictions=predictions,
             assessors=assessors,
             overlap=overlap,
             host=host,
@@ -162,6 +168,7 @@ def open_site(
     queries: str | Path | None = None,
     guidelines: str | Path | None = None,
     labels: Mapping[float, str] | None = None,
+    predictions: str | Path | None = None,
     assessors: Sequence[str] = ("assessor",),
     overlap: int = 1,
     host: str = "127.0.0.1",
@@ -177,6 +184,7 @@ def open_site(
     local, proxy = _is_loopback(host), _split(url)
     guide = _read_text(guidelines)
     grades = _grades(settings, labels)
+    predicted = None if predictions is None else Predictions(predictions).get
     access = Access(
         read_secret(folder / "serving.key"),
         assessors,
@@ -202,6 +210,7 @@ def open_site(
             grades=grades,
             query=query,
             document=document,
+            predicted=predicted,
             guidelines=guide,
             hosts=(*_NAMES, *([proxy[1]] if proxy else [])) if local else (),
             proxy="" if url is None else urlsplit(url).netloc.lower(),

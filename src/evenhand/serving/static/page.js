@@ -14,7 +14,7 @@
     event.preventDefault();
     if (wanted.tagName === "SUMMARY") {
       wanted.parentElement.open = true;
-      document.getElementById("note").focus();
+      (wanted.parentElement.querySelector("textarea") ?? wanted).focus();
     } else {
       wanted.click();
     }
