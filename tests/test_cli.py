@@ -521,9 +521,10 @@ def test_a_draw(run, here):
     answer = strict(ran.out)
     assert list(answer) == [
         *("name", "to_judge", "n_draws", "n_distinct", "n_new", "design", "sampler", "seed"),
-        "notes",
+        *("notes", "later"),
     ]
     assert answer["name"] == "round-002"
+    assert answer["later"] == []
     assert answer["to_judge"] == "new/round-002/to_judge.tsv"
     assert (answer["n_draws"], answer["n_distinct"], answer["n_new"]) == (N, N, N)
     assert asked("new", 1) != asked("new", 2)

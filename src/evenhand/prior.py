@@ -114,7 +114,8 @@ class NumPyroPosterior:
     def predict(self, cells: np.ndarray) -> Moments:
         """Moments of each of the given cells, chunk by chunk in flat memory."""
         cells = np.asarray(cells)
-        size = min(CHUNK, _filled_up(len(cells)))
+        # One length for all but large pools: each is compiled, which takes longer than to predict.
+        size = CHUNK if len(cells) > 8 * CHUNK else BLOCK
         # Thinned where there are thousands, and in pools of millions: there 16 draws, in antithetic
         # pairs, lose less than 1 % in variance, and single precision, which features have, nothing.
         many = len(cells) >= MANY

@@ -38,8 +38,8 @@ class Drawn(Result):
     design: str
     sampler: str
     seed: int
-    later: tuple[Drawn, ...] = ()
     notes: tuple[str, ...] = ()
+    later: tuple[Drawn, ...] = ()
 
     def tables(self) -> list[Table]:
         """One row a round."""

@@ -34,7 +34,6 @@ import pyarrow as pa
 
 from evenhand import archive, targets
 from evenhand import rounds as round_files
-from evenhand.drawing import draw_rounds
 from evenhand.errors import EvenhandError, StudyError
 from evenhand.exports import Export, export
 from evenhand.intervals import DEFAULT
@@ -309,6 +308,8 @@ class Study:
         EvenhandError
             If an argument cannot be used; then nothing is written.
         """
+        from evenhand.drawing import draw_rounds
+
         earlier = self._rounds()
         return draw_rounds(
             self._snapshot(earlier),

@@ -92,8 +92,9 @@ def laplace(
     most
         Steps, each of one gradient.
     """
-    # Outside of what is compiled anew for each number of rows: it would take a third longer.
-    noise = jax.random.normal(jax.random.key(0), (draws // 2, start.shape[-1]), levels.dtype)
+    # The same for every fit; by NumPy, since JAX would compile half a second for it.
+    shape = (draws // 2, start.shape[-1])
+    noise = jnp.asarray(np.random.default_rng(0).standard_normal(shape), levels.dtype)
     return _laplace(features, judged, levels, start, noise, model=model, most=most)
 
 
