@@ -15,6 +15,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
+import pandas
+import polars
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -117,7 +119,6 @@ def test_grades_are_exact(store, grade):
 
 
 def test_columns_of_any_kind_are_taken(store):
-    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     store.add(np.array(["1"]), np.array(["a"], dtype=object), np.array([1], dtype=np.int8), ["x"])
     store.add(pandas.Series(["1"]), polars.Series(["b"]), pandas.Series([2]), (n for n in ["x"]))
     assert rows(store) == [("1", "a", "x", 1.0), ("1", "b", "x", 2.0)]
