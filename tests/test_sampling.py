@@ -13,22 +13,20 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenhand import sampling, targets
+from evenhand import lines, targets
 from evenhand.designs import Design, design
 from evenhand.errors import EvenhandError, PrecisionError
 from evenhand.folds import Folds, fold_of, fold_sizes, folds_for
+from evenhand.lines import cumulate, shuffle, water_fill
 from evenhand.precision import in_float64
 from evenhand.sampling import (
     SAMPLERS,
     Sample,
-    cumulate,
     draw,
     expected_by_fold,
     layout,
-    shuffle,
     slice_order,
     slices_variance,
-    water_fill,
 )
 from evenhand.utilities import flat
 
@@ -132,7 +130,7 @@ def test_certain_cells_are_drawn_once_in_every_order(share, certain):
         [np.arange(len(expected)), *(rng.permutation(len(expected)) for _ in range(2000))]
     )
     with jax.enable_x64(True):
-        one = jax.jit(jax.vmap(lambda key, e: sampling.pivotal(key, e, n)))
+        one = jax.jit(jax.vmap(lambda key, e: lines.pivotal(key, e, n)))
         place = np.asarray(one(jax.random.split(jax.random.key(1), len(orders)), expected[orders]))
     drawn = np.sort(np.take_along_axis(orders, place, 1), 1)
     assert (np.diff(drawn, axis=1) > 0).all()
@@ -189,7 +187,7 @@ def test_cells_without_mass_are_never_drawn(monkeypatch, place):
                 drawn = np.asarray(run(uniforms, n * share))
                 assert ((drawn >= 0) & (drawn < len(mass))).all()
                 assert (mass[drawn] > 0).all()
-        run = supplied(lambda k, e: sampling.pivotal(k, e, 2), monkeypatch)
+        run = supplied(lambda k, e: lines.pivotal(k, e, 2), monkeypatch)
         expected = filled_up(share, 2)
         for four in itertools.product(extremes[[0, 2, 4, 6, 7]], repeat=4):
             drawn = np.asarray(run(np.array(four), expected))

@@ -21,7 +21,7 @@ import polars as pl
 import pytest
 
 import evenhand as eh
-from evenhand import sampling, scale, targets
+from evenhand import lines, sampling, scale, targets
 from evenhand.demo import make_collection
 from evenhand.errors import EvenhandError, FormatError, SupportError
 from evenhand.measures import parse
@@ -268,7 +268,7 @@ def test_draws_are_those_of_the_samplers_on_one_line(made, engine, sampler):
             expected = np.asarray(sampling.SAMPLERS[sampler].expected(jnp.asarray(design.q), n))
             sure = np.flatnonzero(expected == 1.0) if sampler == "distinct" else order[:0]
             rest = order[~np.isin(order, sure)]
-            draw = sampling.pivotal if sampler == "distinct" else sampling.independent
+            draw = lines.pivotal if sampler == "distinct" else lines.independent
             drawn = rest[np.asarray(draw(key_draw, expected[rest], n - len(sure)))]
         cell = pool.find(*found.goal.target.pool.names(np.arange(len(found.q))))
         assert np.array_equal(cell[found.sample.draws], np.concatenate([sure, drawn]))

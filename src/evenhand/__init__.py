@@ -15,7 +15,7 @@ The way through the library, in the order of its rooms::
 
 `Study` does the same on disk, resumable at any point; `simulate` replicates it against complete
 judgments. The functions on arrays below these (`evenhand.designs.proposal`,
-`evenhand.sampling.pivotal`, ...) work inside your own ``jit``, ``vmap`` and ``grad``.
+`evenhand.lines.pivotal`, ...) work inside your own ``jit``, ``vmap`` and ``grad``.
 
 Names are loaded when they are first used, so that ``evenhand --help`` need not wait for JAX.
 """

@@ -26,8 +26,9 @@ from collections.abc import Iterable
 import jax.numpy as jnp
 import numpy as np
 
+from evenhand.lines import cumulate
 from evenhand.precision import in_float64
-from evenhand.sampling import Sample, cumulate, layout
+from evenhand.sampling import Sample, layout
 from evenhand.targets import Goal
 
 __all__ = ["at_least_once", "together"]

@@ -41,9 +41,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from evenhand.errors import EvenhandError, StudyError, SupportError, listed
+from evenhand.lines import cumulate, independent
 from evenhand.measures import Pairwise
 from evenhand.precision import in_float64
-from evenhand.sampling import cumulate, independent
 from evenhand.targets import Target
 from evenhand.trec.preferences import COLUMNS, EQUAL
 

@@ -8,7 +8,7 @@ sampler     E_c              how
 ==========  ===============  =========================================================
 `distinct`  min(1, kappa q)  cells with E = 1 are taken; of the others the engine finds
                              those that span the whole numbers, and one in each stretch
-                             between; `evenhand.sampling.duels` chooses among them
+                             between; `evenhand.lines.duels` chooses among them
 `iid`       n q              the engine finds who lies at n uniform places
 ==========  ===============  =========================================================
 
@@ -45,10 +45,11 @@ import pyarrow as pa
 from evenhand import targets
 from evenhand.errors import EvenhandError
 from evenhand.estimators import judge
+from evenhand.lines import Borders, between, duels
 from evenhand.measures import Measure
 from evenhand.pools import Pool, codes_in
 from evenhand.precision import in_float64
-from evenhand.sampling import Borders, Sample, between, duels
+from evenhand.sampling import Sample
 from evenhand.scale.cells import CELL, Question, cells, proposal
 from evenhand.scale.engines import Workspace
 from evenhand.scale.entries import Entries, entries, weighed
@@ -192,7 +193,7 @@ def excerpt(
 
 
 def _filled(made: nw.LazyFrame[Any], n: int) -> nw.Expr:
-    """The E of `evenhand.sampling.water_fill`, in as many queries as it takes to know kappa."""
+    """The E of `evenhand.lines.water_fill`, in as many queries as it takes to know kappa."""
     largest = made.select("q").sort("q", descending=True).head(n).collect()["q"].to_numpy()
     sums = made.select(nw.col("q").sum(), nw.len()).collect()
     before = float(sums["q"][0]) - np.concatenate([[0.0], np.cumsum(largest)[:-1]])

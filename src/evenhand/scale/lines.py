@@ -1,6 +1,6 @@
 r"""A line of cells in an engine, and the cells that lie at its points.
 
-`evenhand.sampling` draws by laying cells on a line, each as long as its E_c, and looking up who
+`evenhand.lines` draws by laying cells on a line, each as long as its E_c, and looking up who
 lies at some places of it. Here the engine lays the line, and only who is asked for comes back.
 
 **Order.** Cells come in the order of a random number each,
