@@ -226,9 +226,12 @@ def test_a_study(tmp_path):
     _, value = truth(asked("nDCG@10", study.pool), grade_of(study.pool, qrels))
     assert (np.abs(second.value - value) < 5 * second.std_error).all()
     assert study.plan(half_width=0.02).needed is not None
-    for options in ({"question": "population"}, {"bounds": True}):
-        with pytest.raises(EvenhandError, match="is a ratio"):
-            study.estimate(**options)
+    wide = study.estimate(question="population")
+    assert wide.to_dict()["for"] == "population"
+    assert (wide.std_error > second.std_error).all()
+    assert (wide.value == second.value).all()
+    with pytest.raises(EvenhandError, match="is a ratio"):
+        study.estimate(bounds=True)
 
 
 def grade_of(cells, qrels) -> np.ndarray:

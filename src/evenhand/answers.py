@@ -89,11 +89,10 @@ def answer(
         plain = estimate_swaps if isinstance(measure, Pairwise) else estimate_deviation
         found = plain(goal, rounds, **common)
     elif isinstance(measure, Ratio):
-        if question != "queries" or bounds:
+        if bounds:
             raise EvenhandError(
-                f"{measure} is a ratio: there are neither bounds for it nor intervals for queries "
-                "like these",
-                hint="--for queries, or a measure that is a sum",
+                f"{measure} is a ratio: there are no bounds for it",
+                hint="without --bounds, or a measure that is a sum",
             )
         check_draws(goal, sum(len(one.sample) for one in rounds))
         steered = expected_goal(goal, guessed(goal.target.pool, at.top_utility))

@@ -198,6 +198,7 @@ def estimate(
     bounds: bool = False,
     bounded: bool = True,
     beyond: np.ndarray | None = None,
+    by_query: np.ndarray | None = None,
     top_utility: float | None = None,
 ) -> Estimate:
     """Estimate every system and every contrast of the goal.
@@ -229,6 +230,9 @@ def estimate(
         Hold intervals to what contrasts can be, from the range of utilities.
     beyond
         Covariance of the systems that the draws' own does not hold, shape (systems, systems).
+    by_query
+        What each query adds to the systems' values, where it is no sum of its draws' terms; shape
+        (queries, systems).
     top_utility
         Largest utility a pair can have; by default the measure's, where it knows it.
 
@@ -309,7 +313,9 @@ def estimate(
         covariance += beyond
         contrast_covariance += goal.matrix @ beyond @ goal.matrix.T
         evidence.added.append((beyond, float(len(said))))
-    between, contrast_between = between_queries(goal, together, by_cell, means)
+    between, contrast_between = between_queries(
+        goal, together, by_cell, means, by_query=by_query, beyond=beyond
+    )
     moments = evidence.moments(np.eye(k), value, terms=kind.bets)
     contrast_moments = evidence.moments(goal.matrix, contrast, terms=kind.bets)
     std_error = np.sqrt(np.diag(covariance))

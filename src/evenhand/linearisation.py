@@ -46,10 +46,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from evenhand.curvature import Errors, second_order
 from evenhand.errors import EvenhandError, SupportError
 from evenhand.estimates import Estimate
 from evenhand.estimators import Combination, estimate, estimator_name
-from evenhand.gradients import Errors, Gradient, Levels, gradient, second_order, turned
+from evenhand.gradients import Gradient, Levels, gradient, turned
 from evenhand.pools import Pool
 from evenhand.precision import in_float64
 from evenhand.sampling import SAMPLERS
@@ -102,8 +103,8 @@ class Near:
         even part counts.
     gradient
         The measure at `levels`, with the slope (3).
-    value
-        V(R^), or equation (2); shape (systems,).
+    by_query
+        What each query adds to V(R^), or to equation (2); shape (queries, systems).
     missed
         Of the cells drawn, how far each level is from its prediction, and of all others what a
         typical relevant document reaches; shape (cells, levels).
@@ -117,7 +118,7 @@ class Near:
     levels: Levels
     errors: Errors
     gradient: Gradient
-    value: np.ndarray
+    by_query: np.ndarray
     missed: np.ndarray
     curved: bool = False
 
@@ -147,23 +148,23 @@ class Near:
             curved = True
             near = gradient(pool, goal.target.measure, levels)
             left = reached - between
-            value = near.value + near.change(left)
+            by_query = near.by_query.T / len(pool.queries) + near.change(left)
             near = turned(pool, goal.target.measure, levels, near, left, share)
         else:
             near = gradient(pool, goal.target.measure, levels)
-            value = near.value
+            by_query = near.by_query.T / len(pool.queries)
         missed = _missed(found, gain, len(pool))
-        return cls(goal, rounds, reached, levels, errors, near, value, missed, curved)
+        return cls(goal, rounds, reached, levels, errors, near, by_query, missed, curved)
 
     def estimate(
-        self, value: np.ndarray, beyond: np.ndarray, notes: Sequence[str] = (), **options: Any
+        self, by_query: np.ndarray, beyond: np.ndarray, notes: Sequence[str] = (), **options: Any
     ) -> Estimate:
         """The estimate of the linear measure, moved to the values given.
 
         Parameters
         ----------
-        value
-            Estimates of the systems; shape (systems,).
+        by_query
+            What each query adds to the estimates of the systems; shape (queries, systems).
         beyond
             Covariance of what linearisation leaves out; shape (systems, systems).
         notes
@@ -178,6 +179,7 @@ class Near:
             If some system is not covered.
         """
         goal, gain, pool = self.goal, self.levels.gain, self.goal.target.pool
+        value = by_query.sum(0)
         one_level, every = len(gain) == 1, np.arange(len(pool))
         controls = options.pop("controls", None)
         if one_level:
@@ -194,6 +196,7 @@ class Near:
             interval="student" if interval == "auto" else interval,
             bounded=False,
             beyond=beyond,
+            by_query=by_query,
             top_utility=float(gain[0]) if one_level else 1.0,
             controls=controls if one_level else None,
             **options,
@@ -220,13 +223,17 @@ class Near:
         )
 
     def beyond(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and covariance of what linearisation leaves out (`second_order`)."""
+        """Mean and covariance of what linearisation leaves out (`second_order`).
+
+        The mean is by query, what each adds to that of the systems: shape (queries, systems).
+        """
         return second_order(
             self.goal.target.pool,
             self.goal.target.measure,
             self.levels,
             self.errors,
             curved=self.curved,
+            by_query=True,
         )
 
 

@@ -5,7 +5,7 @@ The rounds of a study give each cell an unbiased estimate u^ of its utility
 be. The estimate of a system is the measure of these, with its bias taken off as far as the draws
 show it,
 
-    V^_j = V_j(u^) - B^_j,        B^ of `evenhand.gradients`, equation (4)                   (1)
+    V^_j = V_j(u^) - B^_j,        B^ of `evenhand.curvature`, equation (1)                   (1)
 
 or, where every round has a control variate, the steadied form of V that its predictions allow.
 
@@ -102,10 +102,10 @@ def estimate_ratio(
     near = Near.of(goal, rounds, found, steady=True)
     pool = goal.target.pool
     bias, beyond = near.beyond()
-    bias = bias if correct else np.zeros(len(bias))
+    bias = bias if correct else np.zeros_like(bias)
     note = (
         f"{goal.target.measure} is a ratio: estimates are not exactly unbiased; the bias that the "
-        f"draws show, {np.abs(bias).max():.2g} at most, is taken off"
+        f"draws show, {np.abs(bias.sum(0)).max():.2g} at most, is taken off"
     )
     notes, n_queries = [note] if correct else [], len(pool.queries)
     silent = int(np.sum(np.bincount(pool.query, near.reached[:, 0], n_queries) <= 1e-9))
@@ -115,7 +115,7 @@ def estimate_ratio(
             "they have a relevant document"
         )
     return near.estimate(
-        near.value - bias,
+        near.by_query - bias,
         beyond,
         notes,
         level=level,
