@@ -89,15 +89,12 @@ def answer(
         plain = estimate_swaps if isinstance(measure, Pairwise) else estimate_deviation
         found = plain(goal, rounds, **common)
     elif isinstance(measure, Ratio):
-        if bounds:
-            raise EvenhandError(
-                f"{measure} is a ratio: there are no bounds for it",
-                hint="without --bounds, or a measure that is a sum",
-            )
         check_draws(goal, sum(len(one.sample) for one in rounds))
         steered = expected_goal(goal, guessed(goal.target.pool, at.top_utility))
         controls = _controls(at, steered, rounds, files, combine, estimator, model, method)
-        found = estimate_ratio(goal, rounds, **common, controls=controls)
+        found = estimate_ratio(
+            goal, rounds, **common, controls=controls, bounds=bounds, top_utility=at.top_utility
+        )
     else:
         controls = _controls(at, goal, rounds, files, combine, estimator, model, method)
         top = None if at.settings.grades is None else at.top_utility

@@ -69,12 +69,12 @@ def _even(moves, factor, draws, term, levels, cells, lists, *, measure, gain, sh
     queries).
     """
     k, n_queries = shape
-    reached, least = levels
+    reached, least, own, beside = levels
 
     def value(reached):
         counts = jnp.zeros((n_queries, len(gain))).at[cells.query].add(reached)
-        counts = jnp.tile(jnp.maximum(counts, least), (k, 1))
-        return by_list(reached[cells.entry], counts, lists, measure, gain).reshape(k, -1)
+        counts = jnp.tile(jnp.maximum(counts, least), (k, 1)) + beside
+        return by_list(reached[cells.entry] + own, counts, lists, measure, gain).reshape(k, -1)
 
     here = value(reached)
 
@@ -194,12 +194,15 @@ def _evens(
     known, gain = checked(measure, levels)
     order, lists = layout(pool, known)
     least = np.zeros((len(pool.queries), len(gain))) if levels.least is None else levels.least
+    nothing = jnp.zeros((1, len(gain)))
+    own = nothing if levels.own is None else jnp.asarray(levels.own[order])
+    beside = nothing if levels.beside is None else jnp.asarray(levels.beside)
     by_move, summed = _even(
         jnp.asarray(moves, jnp.float64),
         jnp.asarray(factor, jnp.float64),
         jnp.asarray(errors.draws),
         jnp.asarray(errors.term),
-        (jnp.asarray(levels.reached), jnp.asarray(least)),
+        (jnp.asarray(levels.reached), jnp.asarray(least), own, beside),
         _Cells(jnp.asarray(pool.query), jnp.asarray(pool.cell[order])),
         lists,
         measure=known,

@@ -58,6 +58,7 @@ __all__ = [
     "by_list",
     "checked",
     "gradient",
+    "ideal",
     "layout",
     "turned",
 ]
@@ -77,11 +78,17 @@ class Levels(NamedTuple):
         levels).
     least
         What N_l of each query is at least, since so many were seen: shape (queries, levels).
+    own, beside
+        What is added in the eyes of each system alone (`evenhand.completions`): to the levels of
+        each entry of the pool, shape (entries, levels), and to the N_l of each list, by system and
+        query, shape (lists, levels).
     """
 
     gain: np.ndarray
     reached: np.ndarray
     least: np.ndarray | None = None
+    own: np.ndarray | None = None
+    beside: np.ndarray | None = None
 
     @property
     def step(self) -> np.ndarray:
@@ -98,6 +105,16 @@ class Levels(NamedTuple):
         found = np.zeros((len(pool.queries), len(self.gain)))
         np.add.at(found, pool.query, self.reached)
         return found if self.least is None else np.maximum(found, self.least)
+
+    def of_entries(self, pool: Pool) -> np.ndarray:
+        """Which levels each entry of the pool reaches; shape (entries, levels)."""
+        found = self.reached[pool.cell]
+        return found if self.own is None else found + self.own
+
+    def of_lists(self, pool: Pool) -> np.ndarray:
+        """N_l of each list, by system and query; shape (lists, levels)."""
+        found = np.tile(self.counts(pool), (len(pool.systems), 1))
+        return found if self.beside is None else found + self.beside
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,7 +195,7 @@ class Lists(NamedTuple):
     rank: jax.Array
 
 
-def _ideal(measure: nDCG, gain: tuple[float, ...], counts: jax.Array) -> jax.Array:
+def ideal(measure: nDCG, gain: tuple[float, ...], counts: jax.Array) -> jax.Array:
     """Equation (2), shape (lists,)."""
     from scipy.interpolate import PchipInterpolator  # here, since it takes a tenth of a second
 
@@ -200,7 +217,7 @@ def by_list(
     """F of equation (1), shape (lists,); 0 where nothing of a query is relevant."""
     if isinstance(measure, Swaps | wSwaps):
         return jnp.zeros(len(counts)).at[lists.number].add(_swapped(own, lists))
-    norm = _ideal(measure, gain, counts) if isinstance(measure, nDCG) else counts[:, 0]
+    norm = ideal(measure, gain, counts) if isinstance(measure, nDCG) else counts[:, 0]
     utility = own @ jnp.diff(jnp.asarray(gain), prepend=0.0)
     terms = utility * lists.weight
     if isinstance(measure, AP):
@@ -300,8 +317,8 @@ def gradient(pool: Pool, measure: Linear, levels: Levels) -> Gradient:
     known, gain = checked(measure, levels)
     k, n_queries = len(pool.systems), len(pool.queries)
     order, lists = layout(pool, known)
-    counts = jnp.asarray(np.tile(levels.counts(pool), (k, 1)))
-    own = jnp.asarray(levels.reached[pool.cell][order])
+    counts = jnp.asarray(levels.of_lists(pool))
+    own = jnp.asarray(levels.of_entries(pool)[order])
     value, by_entry, by_count = map(
         np.asarray, _slopes(own, counts, lists, measure=known, gain=gain)
     )
@@ -341,7 +358,7 @@ def turned(
     known, gain = checked(measure, levels)
     k, n_queries = len(pool.systems), len(pool.queries)
     order, lists = layout(pool, known)
-    place = (levels.reached[pool.cell][order], np.tile(levels.counts(pool), (k, 1)))
+    place = (levels.of_entries(pool)[order], levels.of_lists(pool))
     counted = Levels(levels.gain, along).counts(pool)
     held = 0.0 if levels.least is None else levels.least
     counted = np.where(levels._replace(least=None).counts(pool) > held, counted, 0.0)

@@ -154,4 +154,12 @@ def estimate_swaps(
         start += len(one.sample)
         if len(groups):
             by_query += even_parts(pool, measure, near.levels, near.errors, moves, factor=factor)
-    return near.estimate(by_query, beyond, level=level, interval=interval, planned=planned)
+    answer = near.estimate(by_query, beyond, level=level, interval=interval, planned=planned)
+    lost = int((answer.covered < 1).sum())
+    if lost:
+        raise SupportError(
+            f"{lost} of {len(answer.value)} systems are not covered: pairs that count for "
+            f"{measure} could not be drawn",
+            hint="draw a further round, with a floor above 0",
+        )
+    return answer
