@@ -174,7 +174,7 @@ def test_a_census_is_students_interval_of_its_queries(measure):
     low, high = stats.ttest_rel(exact[:, 0], exact[:, 1]).confidence_interval(0.95)
     np.testing.assert_allclose([wide.contrast_low[0], wide.contrast_high[0]], [low, high], 1e-9)
     assert wide.to_dict()["for"] == "population"
-    if measure == "Swaps":
+    if measure != "nDCG@5":  # they all have the same evidence
         return
     pairs = wide.pairs
     at = pairs.names.index("s0 - s1")
