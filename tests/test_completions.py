@@ -154,11 +154,11 @@ def ordered(row: np.ndarray) -> dict[str, float]:
 
 
 def test_what_was_seen_of_the_rest_is_estimated():
-    """50 studies in which a late system's own documents cannot be drawn.
+    """30 studies in which a late system's own documents cannot be drawn.
 
     The truth is that a third of them are relevant. Bounds of 95 % that err outwards hold more often
-    than that; fewer than 44 in 50 would be seen once in 100 runs. The early systems, which could be
-    drawn, are bounded too, since what they are divided by is not known.
+    than that; fewer than 25 in 30 would be seen in one of 300 runs. The early systems, which could
+    be drawn, are bounded too, since what they are divided by is not known.
     """
     rng = np.random.default_rng(7)
     hidden = rng.normal(size=(8, 40))
@@ -181,14 +181,14 @@ def test_what_was_seen_of_the_rest_is_estimated():
     q = np.where(document >= 34, 0.0, plan.q)
     plan = replace(plan, q=q / q.sum())
     inside, width = [], []
-    for key in range(50):
+    for key in range(30):
         sample = draw(jax.random.key(key), plan, 160, folds=1)
         one = Round(sample, utility[sample.draws])
         found = estimate_ratio(goal, [one], bounds=True, top_utility=1.0)
         assert np.isnan(found.value).all()
         inside.append((found.low <= truth) & (truth <= found.high))
         width.append(found.high - found.low)
-    assert (np.sum(inside, 0) >= 44).all()
+    assert (np.sum(inside, 0) >= 25).all()
     assert (np.mean(width, 0) < 0.9).all()
 
 
@@ -203,7 +203,6 @@ def test_a_study(tmp_path):
     study.draw(30, seed=1)
     qrels = {x: {d: int(d in "adk") for d in "abcdefghijkl"} for x in "xyz"}
     study.judge(qrels)
-    alone = study.estimate()
     late = {"late": {x: {"k": 3.0, "l": 2.0, "a": 1.0} for x in "xyz"}}
     study.add(late)
     null = study.estimate()
@@ -214,7 +213,7 @@ def test_a_study(tmp_path):
     # Of a: d at 4 does not count. At worst k and l are relevant, at best neither is.
     gains = 1 / np.log2(np.arange(2, 5))
     assert found.low[0] == pytest.approx(1 / gains.sum(), abs=1e-12)
-    assert found.high[0] == pytest.approx(alone.value[0], abs=1e-12)
+    assert found.high[0] == pytest.approx(1 / gains[:2].sum(), abs=1e-12)
     assert found.high[2] == 1
     study.draw(6, top_up=True)
     study.judge(qrels)

@@ -9,8 +9,22 @@ well: with w_jc the weight of cell c in system j's list for query x, E and omega
 
 a ratio of two estimated sums for each list (Hajek 1971; self-normalised importance sampling). Where
 utilities of a list are alike its mean hardly depends on which of its pairs were drawn, and (1)
-hardly varies: where all are alike, not at all. Where few are relevant the number drawn says little
-that the weights do not, and (1) is no better than importance sampling, or worse.
+hardly varies: where all are alike, not at all. Where few are relevant it is no better than
+importance sampling. P@10 of 20 TREC-8 runs, 2,500 of 5,135 pairs drawn, root mean square error of
+systems and coverage of intervals of 95 % (``python tests/benchmarks/normalisation.py``, 40
+studies), as judged and with made judgments:
+
+============  ==============  ==================  ==================
+relevant      importance      self-normalised     cross-fitted
+============  ==============  ==================  ==================
+as judged     .0154 (.95)     .0140 (.92)         .0124 (.94)
+10 %          .0130 (.94)     .0130 (.92)         .0124 (.93)
+50 %          .0271 (.95)     .0221 (.95)         .0210 (.93)
+90 %          .0337 (.95)     .0128 (.93)         .0117 (.93)
+98 %          .0353 (.96)     .0054 (.86)         .0050 (.86)
+============  ==============  ==================  ==================
+
+So it is for those who want no model, and have much judged of lists that are mostly alike.
 
 It is **not exactly unbiased**, its bias is of the order 1 / n. With X the sum below the line and D
 = sum_i omega w (r_i - u-bar) / E, a Taylor expansion around E[X] = W gives for each list
@@ -37,7 +51,8 @@ than `LEAST` draws, not all of whose pairs are known, takes the mean of its syst
 
 Which lists these are depends on the design and on chance, not on utilities, and the chance falls
 off exponentially as more is drawn, so the bias stays of the order 1 / n. Where they hold more than
-`MOST` of a system's weight, (4) would be a guess, and the estimate is refused.
+`MOST` of a system's weight, (4) would be a guess, and the estimate is refused: with 38 % of a
+TREC-8 system's weight in such lists intervals of 95 % covered 88.5 %, with 26 % 92.6 %.
 
 Rounds are put together as ever: sums of numerators and denominators with each round's weight, which
 was fixed in advance. A prediction of utilities has no place in (1); who has one takes the
