@@ -215,6 +215,9 @@ def test_a_study(tmp_path):
     assert found.low[0] == pytest.approx(1 / gains.sum(), abs=1e-12)
     assert found.high[0] == pytest.approx(1 / gains[:2].sum(), abs=1e-12)
     assert found.high[2] == 1
+    wide = found.for_population()
+    assert np.isnan([wide.low, wide.high]).all()
+    assert any("bounds of systems that are not covered are for this set" in n for n in wide.notes)
     study.draw(6, top_up=True)
     study.judge(qrels)
     after = study.estimate()

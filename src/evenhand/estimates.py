@@ -217,6 +217,10 @@ class Estimate(Answer):
             if np.isfinite(price)
             else "every pair is judged: only further queries can narrow these intervals",
         ]
+        if (np.isnan(self.value) & np.isfinite(self.low)).any():
+            notes.append(
+                "bounds of systems that are not covered are for this set of queries, and left out"
+            )
         return replace(self, **found, question="population", notes=(*notes, *self.notes))
 
     def moved(self, value: np.ndarray, covered: np.ndarray) -> Estimate:
