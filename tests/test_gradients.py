@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from evenhand import measures
+from evenhand.curvature import Errors, even_parts, second_order
 from evenhand.errors import EvenhandError
 from evenhand.evaluation import evaluate
-from evenhand.gradients import Errors, Levels, even_parts, gradient, second_order, turned
+from evenhand.gradients import Levels, gradient, turned
 from evenhand.pools import Pool, pool
 from evenhand.trec import read_runs
 

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy import stats
 
 from evenhand import targets
 from evenhand.controls import control_variates
 from evenhand.designs import design
 from evenhand.errors import EvenhandError
 from evenhand.estimators import estimate
+from evenhand.gradients import Levels, gradient
+from evenhand.linearisation import expected_goal, guessed
+from evenhand.measures import Swaps
 from evenhand.pools import Pool, pool
 from evenhand.population import between_queries, worth
+from evenhand.ratios import estimate_ratio
 from evenhand.sampling import Sample, draw
 from evenhand.stages import Round
+from evenhand.swaps import estimate_swaps
 from evenhand.trec import read_runs
 from evenhand.utilities import Moments, flat, rank_utility
 
@@ -136,6 +144,68 @@ def test_intervals_for_queries_like_these_cover():
         narrow.append((found.low <= truth) & (truth <= found.high))
     assert 0.9 < np.mean(inside) < 0.99
     assert np.mean(narrow) < 0.9
+
+
+def by_query(goal, utility):
+    """V_jx of a ratio where everything is known: shape (queries, systems)."""
+    levels = Levels(np.ones(1), utility[:, None])
+    return gradient(goal.target.pool, goal.target.measure, levels).by_query.T
+
+
+def of_rounds(goal, rounds):
+    """The estimate that befits the measure."""
+    made = estimate_swaps if isinstance(goal.target.measure, Swaps) else estimate_ratio
+    return made(goal, rounds)
+
+
+@pytest.mark.parametrize("measure", ["nDCG@5", "AP@12", "Rprec", "Swaps"])
+def test_a_census_is_students_interval_of_its_queries(measure):
+    made, utility = world(np.random.default_rng(4))
+    made = replace(made, depth=None)
+    goal = targets.pair(targets.target(made, measure), "s0", "s1")
+    wide = of_rounds(goal, [Round(everything(goal), utility)]).for_population()
+    exact = by_query(goal, utility)
+    for j in range(SYSTEMS):
+        low, high = stats.ttest_1samp(exact[:, j], 0.0).confidence_interval(0.95)
+        np.testing.assert_allclose(wide.value[j], exact[:, j].mean(), rtol=1e-12)
+        np.testing.assert_allclose([wide.low[j], wide.high[j]], [low, high], rtol=1e-9)
+    want = goal.matrix[0, 0] * stats.ttest_rel(exact[:, 0], exact[:, 1]).statistic
+    np.testing.assert_allclose(wide.contrast[0] / wide.contrast_std_error[0], want, rtol=1e-9)
+    low, high = stats.ttest_rel(exact[:, 0], exact[:, 1]).confidence_interval(0.95)
+    np.testing.assert_allclose([wide.contrast_low[0], wide.contrast_high[0]], [low, high], 1e-9)
+    assert wide.to_dict()["for"] == "population"
+    if measure != "nDCG@5":  # they all have the same evidence
+        return
+    pairs = wide.pairs
+    at = pairs.names.index("s0 - s1")
+    np.testing.assert_allclose([pairs.low[at], pairs.high[at]], [low, high], rtol=1e-9)
+
+
+def test_intervals_of_a_ratio_for_queries_like_these_cover():
+    # 100 sets of 40 queries out of endlessly many, 9 of 12 documents of each judged: coverage of
+    # .95 is known to .022 for one system, so that less than .87 is seen in one of 5,000 runs.
+    # Without what the choice of queries adds it is .4 or less.
+    rng = np.random.default_rng(5)
+    endless = [world(rng, 400) for _ in range(10)]
+    asked = [targets.absolute(targets.target(m, "R@4")) for m, _ in endless]
+    both = zip(asked, endless, strict=True)
+    truth = np.mean([by_query(goal, u).mean(0) for goal, (_, u) in both], axis=0)
+    inside, narrow = [], []
+    for key in range(100):
+        made, utility = world(rng)
+        goal = targets.absolute(targets.target(made, "R@4"))
+        sample = draw(jax.random.key(key), design(linear(goal), rank_utility(made)), 360, folds=1)
+        found = estimate_ratio(goal, [Round(sample, utility[sample.draws])])
+        wide = found.for_population()
+        inside.append((wide.low <= truth) & (truth <= wide.high))
+        narrow.append((found.low <= truth) & (truth <= found.high))
+    assert 0.87 < np.mean(inside) < 0.995
+    assert np.mean(narrow) < 0.7
+
+
+def linear(goal):
+    """The linear measure that a ratio's round is designed for."""
+    return expected_goal(goal, guessed(goal.target.pool, 1.0))
 
 
 def test_what_a_query_is_worth():

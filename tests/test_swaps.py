@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from evenhand import folds, targets
+from evenhand.curvature import Errors, even_parts
 from evenhand.designs import design
 from evenhand.errors import EvenhandError, SupportError
 from evenhand.estimators import estimate
 from evenhand.evaluation import evaluate
-from evenhand.gradients import Errors, Levels, even_parts, gradient
+from evenhand.gradients import Levels, gradient
 from evenhand.linearisation import expected_goal, guessed
 from evenhand.pools import pool
 from evenhand.sampling import Sample, draw, expected_by_fold

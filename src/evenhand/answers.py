@@ -17,8 +17,9 @@ from evenhand.estimates import Estimate
 from evenhand.estimators import estimate
 from evenhand.intervals import DEFAULT, check_interval, chosen
 from evenhand.linearisation import expected_goal, guessed
-from evenhand.measures import Deviation, Pairwise, Ratio
+from evenhand.measures import Deviation, Listwise, Pairwise, Ratio
 from evenhand.models import Model
+from evenhand.normalisation import estimate_normalised
 from evenhand.ratios import check_draws, estimate_ratio
 from evenhand.rounds import Stored
 from evenhand.snapshots import Snapshot
@@ -29,7 +30,7 @@ from evenhand.targets import Goal
 
 __all__ = ["ESTIMATORS", "answer"]
 
-ESTIMATORS = ("auto", "importance", "difference", "cross-fitted")
+ESTIMATORS = ("auto", "importance", "difference", "cross-fitted", "self-normalised")
 
 
 def answer(
@@ -80,6 +81,12 @@ def answer(
         "planned": at.planned(rounds),
         "combine": combine,
     }
+    if estimator == "self-normalised" and (bounds or isinstance(measure, Listwise)):
+        raise EvenhandError(
+            "self-normalised estimates are of sums of utilities, and have no bounds"
+            + (f"; {measure} is no such sum" if isinstance(measure, Listwise) else ""),
+            hint="--estimator importance",
+        )
     if isinstance(measure, Deviation | Pairwise):
         if bounds or estimator not in ("auto", "importance"):
             raise EvenhandError(
@@ -89,16 +96,14 @@ def answer(
         plain = estimate_swaps if isinstance(measure, Pairwise) else estimate_deviation
         found = plain(goal, rounds, **common)
     elif isinstance(measure, Ratio):
-        if question != "queries" or bounds:
-            raise EvenhandError(
-                f"{measure} is a ratio: there are neither bounds for it nor intervals for queries "
-                "like these",
-                hint="--for queries, or a measure that is a sum",
-            )
         check_draws(goal, sum(len(one.sample) for one in rounds))
         steered = expected_goal(goal, guessed(goal.target.pool, at.top_utility))
         controls = _controls(at, steered, rounds, files, combine, estimator, model, method)
-        found = estimate_ratio(goal, rounds, **common, controls=controls)
+        found = estimate_ratio(
+            goal, rounds, **common, controls=controls, bounds=bounds, top_utility=at.top_utility
+        )
+    elif estimator == "self-normalised":
+        found = estimate_normalised(goal, rounds, **common, top_utility=at.top_utility)
     else:
         controls = _controls(at, goal, rounds, files, combine, estimator, model, method)
         top = None if at.settings.grades is None else at.top_utility

@@ -132,7 +132,8 @@ class Estimate(Answer):
     weights
         omega of each stage, equation (2).
     estimator
-        ``importance``, ``difference`` or ``cross-fitted``: see `evenhand.estimators`.
+        ``importance``, ``difference`` or ``cross-fitted`` (`evenhand.estimators`), or
+        ``self-normalised`` (`evenhand.normalisation`).
     n_rounds, n_draws, n_judged
         Rounds used, draws in them, and distinct pairs judged.
     ess
@@ -217,7 +218,35 @@ class Estimate(Answer):
             if np.isfinite(price)
             else "every pair is judged: only further queries can narrow these intervals",
         ]
+        if (np.isnan(self.value) & np.isfinite(self.low)).any():
+            notes.append(
+                "bounds of systems that are not covered are for this set of queries, and left out"
+            )
         return replace(self, **found, question="population", notes=(*notes, *self.notes))
+
+    def moved(self, value: np.ndarray, covered: np.ndarray) -> Estimate:
+        """The same errors around other values, where these are no sums of draws' terms.
+
+        Parameters
+        ----------
+        value
+            Of the systems, shape (systems,); NaN stays where a system is not covered.
+        covered
+            The share to be told of each such system; shape (systems,).
+        """
+        away, lost = value - self.reached_value, self.covered < 1
+        moved = self.goal.matrix @ away
+        return replace(
+            self,
+            value=np.where(lost, np.nan, value),
+            covered=np.where(lost, covered, 1.0),
+            low=self.low + away,
+            high=self.high + away,
+            contrast=self.contrast + moved,
+            contrast_low=self.contrast_low + moved,
+            contrast_high=self.contrast_high + moved,
+            reached_value=value,
+        )
 
     def _asked(self) -> str:
         which = "this set of" if self.question == "queries" else "queries like these"

@@ -156,6 +156,14 @@ class Combination(NamedTuple):
     by_cell: np.ndarray
     means: list[np.ndarray | None]
 
+    def reached(self) -> np.ndarray:
+        """Which cells every stage that needs them could draw, or knew; shape (cells,)."""
+        found = (self.by_cell > 0).sum(0) > 0
+        for weight, stage in zip(self.by_cell, self.together, strict=True):
+            within = possible(stage, expected_counts(stage, self.by_cell.shape[1]))
+            found &= within | (weight == 0)
+        return found
+
 
 def combined(
     goal: Goal,
@@ -198,6 +206,7 @@ def estimate(
     bounds: bool = False,
     bounded: bool = True,
     beyond: np.ndarray | None = None,
+    by_query: np.ndarray | None = None,
     top_utility: float | None = None,
 ) -> Estimate:
     """Estimate every system and every contrast of the goal.
@@ -229,6 +238,9 @@ def estimate(
         Hold intervals to what contrasts can be, from the range of utilities.
     beyond
         Covariance of the systems that the draws' own does not hold, shape (systems, systems).
+    by_query
+        What each query adds to the systems' values, where it is no sum of its draws' terms; shape
+        (queries, systems).
     top_utility
         Largest utility a pair can have; by default the measure's, where it knows it.
 
@@ -248,9 +260,8 @@ def estimate(
     check_level(level)
     interval = intervals.chosen(interval, controls)
     kind = intervals.check_interval(interval)
-    omega, together, by_cell, means = combined(
-        goal, rounds, planned=planned, combine=combine, controls=controls
-    )
+    found = combined(goal, rounds, planned=planned, combine=combine, controls=controls)
+    omega, together, by_cell, means = found
     target, k, m = goal.target, len(goal.target.systems), len(goal.names)
     value, contrast = np.zeros(k), np.zeros(m)
     covariance, contrast_covariance = np.zeros((k, k)), np.zeros((m, m))
@@ -265,12 +276,11 @@ def estimate(
         predicted=any(mean is not None for mean in means),
     )
     judged, shares = np.zeros(k), []
-    reached = (by_cell > 0).sum(0) > 0
+    reached = found.reached()
     for weight, stage, mean in zip(by_cell, together, means, strict=True):
         expected = expected_counts(stage, len(target.pool))
-        within = possible(stage, expected)
-        reached = reached & (within | (weight == 0))
         if mean is not None:
+            within = possible(stage, expected)
             predicted = target.values(np.where(within, weight * mean, 0.0))
             value += predicted
             contrast += np.asarray(contrasts(predicted, goal.matrix))
@@ -309,7 +319,9 @@ def estimate(
         covariance += beyond
         contrast_covariance += goal.matrix @ beyond @ goal.matrix.T
         evidence.added.append((beyond, float(len(said))))
-    between, contrast_between = between_queries(goal, together, by_cell, means)
+    between, contrast_between = between_queries(
+        goal, together, by_cell, means, by_query=by_query, beyond=beyond
+    )
     moments = evidence.moments(np.eye(k), value, terms=kind.bets)
     contrast_moments = evidence.moments(goal.matrix, contrast, terms=kind.bets)
     std_error = np.sqrt(np.diag(covariance))
@@ -320,9 +332,7 @@ def estimate(
     notes, reached_value = [], value
     total, inside = target.total(), target.total(reached)
     covered = np.where(total > 0, inside / np.where(total > 0, total, 1.0), 1.0)
-    covered = np.where(
-        np.isclose(covered, 1.0, rtol=0, atol=1e-12) & _whole(goal, reached), 1.0, covered
-    )
+    covered = np.where(_whole(goal, reached), 1.0, np.minimum(covered, np.nextafter(1.0, 0.0)))
     out = covered < 1
     if out.any():
         notes.append(

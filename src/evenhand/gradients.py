@@ -33,21 +33,13 @@ also where j does not return c: finding that a document is relevant takes from e
 Where utilities are binary, (3) holds with one weight for each cell whatever it turns out to be.
 With several levels a judgment r adds the sum over g_l <= r of dV/dR_l + dV/dN_l, which is no
 multiple of r; such weights are of what was judged, and the utility beside them is 1.
-
-What (3) leaves out are, with errors e of the R^ (`Errors`) and random signs,
-
-    V_even = (V(R^ + e) + V(R^ - e)) / 2 - V(R^)                                             (4)
-
-whose mean says how far V(R^) is off on average, and whose variance is what a quadratic form such as
-AP's sum adds to that of its linear part. Swaps *are* a linear and a quadratic form, V = L - B, so
-that V_even = -B(e, e) wherever it is taken.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -58,12 +50,20 @@ from evenhand.measures import AP, Linear, R, Rprec, Swaps, nDCG, wSwaps
 from evenhand.pools import Pool
 from evenhand.precision import in_float64
 
-__all__ = ["Errors", "Gradient", "Levels", "even_parts", "gradient", "second_order", "turned"]
+__all__ = [
+    "Gradient",
+    "Levels",
+    "Lists",
+    "Smooth",
+    "by_list",
+    "checked",
+    "gradient",
+    "ideal",
+    "layout",
+    "turned",
+]
 
 Smooth = nDCG | AP | R | Rprec | Swaps | wSwaps
-
-#: Pairs of errors (4).
-REPLICATES = 100
 
 
 class Levels(NamedTuple):
@@ -78,11 +78,17 @@ class Levels(NamedTuple):
         levels).
     least
         What N_l of each query is at least, since so many were seen: shape (queries, levels).
+    own, beside
+        What is added in the eyes of each system alone (`evenhand.completions`): to the levels of
+        each entry of the pool, shape (entries, levels), and to the N_l of each list, by system and
+        query, shape (lists, levels).
     """
 
     gain: np.ndarray
     reached: np.ndarray
     least: np.ndarray | None = None
+    own: np.ndarray | None = None
+    beside: np.ndarray | None = None
 
     @property
     def step(self) -> np.ndarray:
@@ -99,6 +105,16 @@ class Levels(NamedTuple):
         found = np.zeros((len(pool.queries), len(self.gain)))
         np.add.at(found, pool.query, self.reached)
         return found if self.least is None else np.maximum(found, self.least)
+
+    def of_entries(self, pool: Pool) -> np.ndarray:
+        """Which levels each entry of the pool reaches; shape (entries, levels)."""
+        found = self.reached[pool.cell]
+        return found if self.own is None else found + self.own
+
+    def of_lists(self, pool: Pool) -> np.ndarray:
+        """N_l of each list, by system and query; shape (lists, levels)."""
+        found = np.tile(self.counts(pool), (len(pool.systems), 1))
+        return found if self.beside is None else found + self.beside
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,15 +171,17 @@ class Gradient:
         return found
 
     def change(self, along: np.ndarray) -> np.ndarray:
-        """What all cells add together: `along` of shape (cells, levels) to shape (systems,)."""
-        own = (self.own * along[self.pool.cell]).sum(1)
-        of_query = np.zeros((len(self.pool.queries), len(self.gain)))
-        np.add.at(of_query, self.pool.query, along)
-        by_system = np.bincount(self.pool.system, own, minlength=len(self.pool.systems))
-        return by_system + np.einsum("jxl,xl->j", self.count, of_query)
+        """What the cells of each query add: `along` of (cells, levels) to (queries, systems)."""
+        pool, own = self.pool, (self.own * along[self.pool.cell]).sum(1)
+        shape = len(pool.queries), len(pool.systems)
+        of_query = np.zeros((shape[0], len(self.gain)))
+        np.add.at(of_query, pool.query, along)
+        place = pool.query[pool.cell].astype(np.int64) * shape[1] + pool.system
+        by_list = np.bincount(place, own, minlength=shape[0] * shape[1]).reshape(shape)
+        return by_list + np.einsum("jxl,xl->xj", self.count, of_query)
 
 
-class _Lists(NamedTuple):
+class Lists(NamedTuple):
     """The lists of all systems, an entry each place, by system, query and rank.
 
     `number` says which list an entry is of, and `first` where that begins; `weight` is what stands
@@ -177,38 +195,7 @@ class _Lists(NamedTuple):
     rank: jax.Array
 
 
-class Errors(NamedTuple):
-    """How far estimates of utilities may be off, draw by draw: shapes (n,), of `term` (n, levels).
-
-    With random signs s, draw i moves its cell by its `term` times (s_i spread_i - share_i sum over
-    its group of s spread): as the residuals of `evenhand.residuals` do, so that what a group of
-    fixed size knows for certain does not move.
-
-    Attributes
-    ----------
-    draws
-        Cells; one may come repeatedly.
-    term
-        What each draw adds to which levels its cell reaches.
-    spread, share, group
-        How much it varies, its share in what the group varies, and the group.
-    """
-
-    draws: Any
-    term: Any
-    spread: Any
-    share: Any
-    group: Any
-
-
-class _Cells(NamedTuple):
-    """The query of each cell, and the cell of each place of the lists."""
-
-    query: jax.Array
-    entry: jax.Array
-
-
-def _ideal(measure: nDCG, gain: tuple[float, ...], counts: jax.Array) -> jax.Array:
+def ideal(measure: nDCG, gain: tuple[float, ...], counts: jax.Array) -> jax.Array:
     """Equation (2), shape (lists,)."""
     from scipy.interpolate import PchipInterpolator  # here, since it takes a tenth of a second
 
@@ -224,13 +211,13 @@ def _ideal(measure: nDCG, gain: tuple[float, ...], counts: jax.Array) -> jax.Arr
     return (((a * x + b) * x + c) * x + d) @ jnp.diff(jnp.asarray(gain), prepend=0.0)
 
 
-def _by_list(
-    own: jax.Array, counts: jax.Array, lists: _Lists, measure: Smooth, gain: tuple[float, ...]
+def by_list(
+    own: jax.Array, counts: jax.Array, lists: Lists, measure: Smooth, gain: tuple[float, ...]
 ) -> jax.Array:
     """F of equation (1), shape (lists,); 0 where nothing of a query is relevant."""
     if isinstance(measure, Swaps | wSwaps):
         return jnp.zeros(len(counts)).at[lists.number].add(_swapped(own, lists))
-    norm = _ideal(measure, gain, counts) if isinstance(measure, nDCG) else counts[:, 0]
+    norm = ideal(measure, gain, counts) if isinstance(measure, nDCG) else counts[:, 0]
     utility = own @ jnp.diff(jnp.asarray(gain), prepend=0.0)
     terms = utility * lists.weight
     if isinstance(measure, AP):
@@ -242,13 +229,13 @@ def _by_list(
     return jnp.where(some, sums / jnp.where(some, norm, 1.0), 0.0)
 
 
-def _earlier(values: jax.Array, lists: _Lists) -> jax.Array:
+def _earlier(values: jax.Array, lists: Lists) -> jax.Array:
     """Sum of the values that stand before each entry in its list."""
     passed = jnp.cumsum(values, 0) - values
     return passed - passed[lists.first]
 
 
-def _swapped(own: jax.Array, lists: _Lists) -> jax.Array:
+def _swapped(own: jax.Array, lists: Lists) -> jax.Array:
     """What each entry adds by the documents before it that are worse."""
     here = own - jnp.concatenate([own[:, 1:], jnp.zeros((len(own), 1))], axis=1)
     worse = _earlier(lists.weight[:, None] * (1.0 - own), lists)
@@ -260,7 +247,7 @@ def _slopes(own, counts, lists, *, measure, gain):
     """Values and first derivatives; every list has derivatives of its own."""
 
     def both(own, counts):
-        found = _by_list(own, counts, lists, measure, gain)
+        found = by_list(own, counts, lists, measure, gain)
         return found.sum(), found
 
     (_, value), slope = jax.value_and_grad(both, (0, 1), has_aux=True)(own, counts)
@@ -272,53 +259,12 @@ def _bends(own, counts, along, lists, *, measure, gain):
     """How the first derivatives of each list change along a direction of both."""
 
     def total(own, counts):
-        return _by_list(own, counts, lists, measure, gain).sum()
+        return by_list(own, counts, lists, measure, gain).sum()
 
     return jax.jvp(jax.grad(total, (0, 1)), (own, counts), along)[1]
 
 
-@partial(jax.jit, static_argnames=("measure", "gain", "shape", "curved"))
-def _even(moves, draws, term, levels, cells, lists, *, measure, gain, shape, curved):
-    """Equation (4) where the terms of the draws count as often as `moves` say: (moves, systems)."""
-    k, n_queries = shape
-    reached, least = levels
-
-    def value(reached):
-        counts = jnp.zeros((n_queries, len(gain))).at[cells.query].add(reached)
-        counts = jnp.tile(jnp.maximum(counts, least), (k, 1))
-        return _by_list(reached[cells.entry], counts, lists, measure, gain).reshape(k, -1).mean(1)
-
-    here = value(reached)
-
-    def one(move):
-        moved = jnp.zeros_like(reached).at[draws].add(move[:, None] * term)
-        if curved:
-            here_slope = partial(_slope, lambda t: value(reached + t * moved))
-            return _slope(here_slope, 0.0) / 2
-        return (value(reached + moved) + value(reached - moved)) / 2 - here
-
-    return jax.lax.map(one, moves)
-
-
-def _slope(function, at):
-    """Derivative of a function of one number."""
-    return jax.jvp(function, (at,), (1.0,))[1]
-
-
-@partial(jax.jit, static_argnames="groups")
-def _signs(key: jax.Array, errors: Errors, groups: int) -> jax.Array:
-    """Random signs of the errors, within their groups: shape (replicates, n)."""
-
-    def one(key):
-        sign = jax.random.rademacher(key, errors.draws.shape, errors.spread.dtype)
-        move = sign * errors.spread
-        together = jax.ops.segment_sum(move, errors.group, groups)
-        return move - errors.share * together[errors.group]
-
-    return jax.lax.map(one, jax.random.split(key, REPLICATES))
-
-
-def _layout(pool: Pool, measure: Smooth) -> tuple[np.ndarray, _Lists]:
+def layout(pool: Pool, measure: Smooth) -> tuple[np.ndarray, Lists]:
     """Order of the pool's entries by system, query and rank, and the lists that they make."""
     query = pool.query[pool.cell]
     order = np.lexsort((pool.rank, query, pool.system))
@@ -330,10 +276,17 @@ def _layout(pool: Pool, measure: Smooth) -> tuple[np.ndarray, _Lists]:
         weight = measure.share(rank, np.bincount(number)[number])
     else:
         weight = measure.weight(rank)
-    return order, _Lists(*map(jnp.asarray, (weight, number, first, rank)))
+    return order, Lists(*map(jnp.asarray, (weight, number, first, rank)))
 
 
-def _checked(measure: Linear, levels: Levels) -> tuple[Smooth, tuple[float, ...]]:
+def checked(measure: Linear, levels: Levels) -> tuple[Smooth, tuple[float, ...]]:
+    """The measure and its levels, as what is static of a computation.
+
+    Raises
+    ------
+    EvenhandError
+        If it has no gradient, or knows but relevant and not where there are several levels.
+    """
     if not isinstance(measure, Smooth):
         raise EvenhandError(
             f"{measure} has no gradient here", hint="nDCG, AP, R, Rprec, Swaps or wSwaps"
@@ -361,11 +314,11 @@ def gradient(pool: Pool, measure: Linear, levels: Levels) -> Gradient:
     EvenhandError
         If it is another measure, or knows but relevant and not where there are several levels.
     """
-    known, gain = _checked(measure, levels)
+    known, gain = checked(measure, levels)
     k, n_queries = len(pool.systems), len(pool.queries)
-    order, lists = _layout(pool, known)
-    counts = jnp.asarray(np.tile(levels.counts(pool), (k, 1)))
-    own = jnp.asarray(levels.reached[pool.cell][order])
+    order, lists = layout(pool, known)
+    counts = jnp.asarray(levels.of_lists(pool))
+    own = jnp.asarray(levels.of_entries(pool)[order])
     value, by_entry, by_count = map(
         np.asarray, _slopes(own, counts, lists, measure=known, gain=gain)
     )
@@ -402,10 +355,10 @@ def turned(
     share
         Of each query; shape (queries,).
     """
-    known, gain = _checked(measure, levels)
+    known, gain = checked(measure, levels)
     k, n_queries = len(pool.systems), len(pool.queries)
-    order, lists = _layout(pool, known)
-    place = (levels.reached[pool.cell][order], np.tile(levels.counts(pool), (k, 1)))
+    order, lists = layout(pool, known)
+    place = (levels.of_entries(pool)[order], levels.of_lists(pool))
     counted = Levels(levels.gain, along).counts(pool)
     held = 0.0 if levels.least is None else levels.least
     counted = np.where(levels._replace(least=None).counts(pool) > held, counted, 0.0)
@@ -422,76 +375,3 @@ def turned(
     by_entry *= share[pool.query[pool.cell], None]
     by_count = np.asarray(count).reshape(k, n_queries, -1) / n_queries * share[:, None]
     return replace(near, own=near.own + by_entry, count=near.count + by_count)
-
-
-@in_float64
-def second_order(
-    pool: Pool,
-    measure: Linear,
-    levels: Levels,
-    errors: Errors,
-    *,
-    curved: bool = False,
-    seed: int = 0,
-) -> tuple[np.ndarray, np.ndarray]:
-    """What (3) leaves out where the utilities are estimates, equation (4).
-
-    Parameters
-    ----------
-    pool, measure, levels
-        As of `gradient`.
-    errors
-        What is uncertain about the utilities.
-    curved
-        Of (4) the second derivative alone, e' V'' e / 2: whole errors may bring what a ratio is
-        divided by to nothing.
-    seed
-        Of the signs.
-
-    Returns
-    -------
-    bias, covariance
-        Mean and covariance of the part that is even in the errors: shapes (systems,), (systems,
-        systems).
-    """
-    given = Errors(*map(jnp.asarray, errors))
-    moves = _signs(jax.random.key(seed), given, int(errors.group.max()) + 1)
-    even = even_parts(pool, measure, levels, given, moves, curved=curved)
-    return even.mean(0), np.atleast_2d(np.cov(even.T))
-
-
-@in_float64
-def even_parts(
-    pool: Pool,
-    measure: Linear,
-    levels: Levels,
-    errors: Errors,
-    moves: jax.typing.ArrayLike,
-    *,
-    curved: bool = False,
-) -> np.ndarray:
-    """Equation (4) for given multiples of the errors' terms: float64, shape (moves, systems).
-
-    Parameters
-    ----------
-    pool, measure, levels, errors, curved
-        As of `second_order`.
-    moves
-        How often the term of each draw counts; shape (moves, n).
-    """
-    known, gain = _checked(measure, levels)
-    order, lists = _layout(pool, known)
-    least = np.zeros((len(pool.queries), len(gain))) if levels.least is None else levels.least
-    found = _even(
-        jnp.asarray(moves, jnp.float64),
-        jnp.asarray(errors.draws),
-        jnp.asarray(errors.term),
-        (jnp.asarray(levels.reached), jnp.asarray(least)),
-        _Cells(jnp.asarray(pool.query), jnp.asarray(pool.cell[order])),
-        lists,
-        measure=known,
-        gain=gain,
-        shape=(len(pool.systems), len(pool.queries)),
-        curved=curved,
-    )
-    return np.asarray(found)

@@ -39,17 +39,19 @@ point here is drawn towards a model's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from evenhand.errors import EvenhandError, SupportError
+from evenhand.curvature import Errors, second_order
+from evenhand.errors import EvenhandError
 from evenhand.estimates import Estimate
 from evenhand.estimators import Combination, estimate, estimator_name
-from evenhand.gradients import Errors, Gradient, Levels, gradient, second_order, turned
+from evenhand.gradients import Gradient, Levels, gradient, turned
+from evenhand.measures import Linear
 from evenhand.pools import Pool
 from evenhand.precision import in_float64
 from evenhand.sampling import SAMPLERS
@@ -59,6 +61,8 @@ from evenhand.utilities import rank_utility
 
 __all__ = ["Near", "expected_goal", "guessed", "levels_said"]
 
+#: What makes levels of the cells that could not be drawn (`evenhand.completions`).
+Completed = Callable[[Pool, Linear, Levels, np.ndarray], Levels]
 #: Of the utilities expected, for the design; each counts as much as it is itself.
 SCALES = (1.0, 0.5, 0.25, 0.125)
 #: What is guessed of the chance of relevance on top of every ranking.
@@ -102,11 +106,14 @@ class Near:
         even part counts.
     gradient
         The measure at `levels`, with the slope (3).
-    value
-        V(R^), or equation (2); shape (systems,).
+    by_query
+        What each query adds to V(R^), or to equation (2); shape (queries, systems).
     missed
         Of the cells drawn, how far each level is from its prediction, and of all others what a
         typical relevant document reaches; shape (cells, levels).
+    left
+        Which cells could not be drawn: they count as without utility, or as they are completed;
+        shape (cells,).
     curved
         Whether what this leaves out is of second derivatives alone, as befits (2).
     """
@@ -117,13 +124,21 @@ class Near:
     levels: Levels
     errors: Errors
     gradient: Gradient
-    value: np.ndarray
+    by_query: np.ndarray
     missed: np.ndarray
+    left: np.ndarray
     curved: bool = False
 
     @classmethod
     def of(
-        cls, goal: Goal, rounds: Sequence[Round], found: Combination, *, steady: bool = False
+        cls,
+        goal: Goal,
+        rounds: Sequence[Round],
+        found: Combination,
+        *,
+        steady: bool = False,
+        completed: Completed | None = None,
+        top: float | None = None,
     ) -> Near:
         """Linearise where the rounds, combined like this, put the utilities.
 
@@ -133,37 +148,59 @@ class Near:
             What is asked, and how the rounds enter an estimate.
         steady
             By equation (2), where every stage has a prediction.
+        completed
+            What cells that could not be drawn are taken for: `evenhand.completions.worst` or
+            ``best``.
+        top
+            The largest utility, for these.
         """
         pool, gain = goal.target.pool, levels_said(goal, rounds)
+        if top is not None and top > gain[-1]:
+            gain = np.append(gain, top)
+        left = ~found.reached()
         reached, predicted = _estimated(found, gain, len(pool))
-        levels = Levels(gain, reached, _seen(pool, said(rounds, len(pool)), gain))
+        reached[left] = predicted[left] = 0.0
+        known = np.where(left, np.nan, said(rounds, len(pool)))
+        levels = Levels(gain, reached, _seen(pool, known, gain))
         errors, curved = _errors(found, gain, len(pool)), False
+        errors = errors._replace(term=np.where(left[errors.draws, None], 0.0, errors.term))
+        if completed is None:
+
+            def complete(levels: Levels) -> Levels:
+                return levels
+
+        else:
+
+            def complete(levels: Levels) -> Levels:
+                return completed(pool, goal.target.measure, levels, left)
+
         if steady and all(mean is not None for mean in found.means):
             share = _share(pool, levels, predicted, errors)
             between = predicted + share[pool.query, None] * (reached - predicted)
-            levels = levels._replace(reached=between)
+            levels = complete(levels._replace(reached=between))
             at = share[pool.query[errors.draws]]
             errors = errors._replace(term=errors.term * np.sqrt(2 * at - at**2)[:, None])
             curved = True
             near = gradient(pool, goal.target.measure, levels)
-            left = reached - between
-            value = near.value + near.change(left)
-            near = turned(pool, goal.target.measure, levels, near, left, share)
+            rest = reached - between
+            by_query = near.by_query.T / len(pool.queries) + near.change(rest)
+            near = turned(pool, goal.target.measure, levels, near, rest, share)
         else:
+            levels = complete(levels)
             near = gradient(pool, goal.target.measure, levels)
-            value = near.value
+            by_query = near.by_query.T / len(pool.queries)
         missed = _missed(found, gain, len(pool))
-        return cls(goal, rounds, reached, levels, errors, near, value, missed, curved)
+        return cls(goal, rounds, reached, levels, errors, near, by_query, missed, left, curved)
 
     def estimate(
-        self, value: np.ndarray, beyond: np.ndarray, notes: Sequence[str] = (), **options: Any
+        self, by_query: np.ndarray, beyond: np.ndarray, notes: Sequence[str] = (), **options: Any
     ) -> Estimate:
         """The estimate of the linear measure, moved to the values given.
 
         Parameters
         ----------
-        value
-            Estimates of the systems; shape (systems,).
+        by_query
+            What each query adds to the estimates of the systems; shape (queries, systems).
         beyond
             Covariance of what linearisation leaves out; shape (systems, systems).
         notes
@@ -172,10 +209,11 @@ class Near:
             Of `evenhand.estimators.estimate`; the interval ``auto`` is Student's: a cubic one asks
             what an event weighs that was not seen, and the gradient does not know.
 
-        Raises
-        ------
-        SupportError
-            If some system is not covered.
+        Returns
+        -------
+        Estimate
+            NaN for systems for which pairs count that could not be drawn, unless these are
+            completed.
         """
         goal, gain, pool = self.goal, self.levels.gain, self.goal.target.pool
         one_level, every = len(gain) == 1, np.arange(len(pool))
@@ -187,6 +225,7 @@ class Near:
             # Weights are of what was judged, less what was predicted.
             weights = self.gradient.adds(every, self.missed)
             judged = [one.as_one() for one in self.rounds]
+        weights[self.left] = self._open_weights(weights[self.left])
         interval = options.pop("interval", "auto")
         plain = estimate(
             replace(goal, target=Target.of_weights(pool, goal.target.measure, weights)),
@@ -194,39 +233,46 @@ class Near:
             interval="student" if interval == "auto" else interval,
             bounded=False,
             beyond=beyond,
+            by_query=by_query,
             top_utility=float(gain[0]) if one_level else 1.0,
             controls=controls if one_level else None,
             **options,
         )
-        lost = int((plain.covered < 1).sum())
-        if lost:
-            raise SupportError(
-                f"{lost} of {len(value)} systems are not covered: pairs that count "
-                f"for {goal.target.measure} could not be drawn",
-                hint="draw a further round, with a floor above 0",
-            )
-        moved = goal.matrix @ (value - plain.value)
-        return replace(
-            plain,
-            value=value,
-            low=plain.low + value - plain.value,
-            high=plain.high + value - plain.value,
-            contrast=plain.contrast + moved,
-            contrast_low=plain.contrast_low + moved,
-            contrast_high=plain.contrast_high + moved,
-            reached_value=value,
-            estimator=estimator_name(controls),
-            notes=(*notes, *plain.notes),
-        )
+        # Weights of both signs have no share, their sizes do.
+        size = np.abs(weights)
+        share = size[~self.left].sum(0) / np.maximum(size.sum(0), 1e-300)
+        answer = plain.moved(by_query.sum(0), share)
+        return replace(answer, estimator=estimator_name(controls), notes=(*notes, *answer.notes))
+
+    def _open_weights(self, weights: np.ndarray) -> np.ndarray:
+        """Weights of the cells that could not be drawn: shape (cells left, systems).
+
+        Where they are completed they do not vary. Else the slope may be 0 where they count: in a
+        query in which nothing relevant was seen those by rank stand in, and where more is thought
+        to be relevant than a measure looks at, what they would take from the value if it were not.
+        """
+        if self.levels.own is not None:
+            return np.zeros_like(weights)
+        pool, cells = self.goal.target.pool, np.flatnonzero(self.left)
+        counts = self.levels.counts(pool)[:, 0]
+        seen = counts > 1e-9
+        share = self.gradient.by_query / np.where(seen, counts, 1.0) / len(counts)
+        query = pool.query[cells]
+        weights = np.where(weights == 0, -share.T[query], weights)
+        return np.where(seen[query, None], weights, self.goal.target.weights(cells))
 
     def beyond(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and covariance of what linearisation leaves out (`second_order`)."""
+        """Mean and covariance of what linearisation leaves out (`second_order`).
+
+        The mean is by query, what each adds to that of the systems: shape (queries, systems).
+        """
         return second_order(
             self.goal.target.pool,
             self.goal.target.measure,
             self.levels,
             self.errors,
             curved=self.curved,
+            by_query=True,
         )
 
 

@@ -5,7 +5,7 @@ The rounds of a study give each cell an unbiased estimate u^ of its utility
 be. The estimate of a system is the measure of these, with its bias taken off as far as the draws
 show it,
 
-    V^_j = V_j(u^) - B^_j,        B^ of `evenhand.gradients`, equation (4)                   (1)
+    V^_j = V_j(u^) - B^_j,        B^ of `evenhand.curvature`, equation (1)                   (1)
 
 or, where every round has a control variate, the steadied form of V that its predictions allow.
 
@@ -25,10 +25,13 @@ judgments*, for average precision as a ratio of sampled sums.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from evenhand.errors import EvenhandError
+from evenhand.completions import best, worst
+from evenhand.errors import EvenhandError, SupportError
 from evenhand.estimates import Estimate
 from evenhand.estimators import combined
 from evenhand.linearisation import Near
@@ -73,6 +76,8 @@ def estimate_ratio(
     controls: Sequence[Control | None] | None = None,
     interval: str = "auto",
     correct: bool = True,
+    bounds: bool = False,
+    top_utility: float | None = None,
 ) -> Estimate:
     """Estimate a ratio measure of every system, and every contrast of the goal.
 
@@ -87,40 +92,72 @@ def estimate_ratio(
         gradient does not know.
     correct
         Take the bias off, equation (1).
+    bounds
+        Give intervals, without an estimate, for systems for which pairs count that could not be
+        drawn: from the lower end of what they are at worst to the upper end of what they are at
+        best (`evenhand.completions`), each an estimate like (1) of its own.
+    top_utility
+        Largest utility a pair can have; by default the measure's, where it knows it.
 
     Returns
     -------
     Estimate
-        Whose goal has the gradient for weights.
+        Whose goal has the gradient for weights. Its `covered` is the share of their sizes.
 
     Raises
     ------
     SupportError
-        If some system is not covered, or a control variate would bias its stage.
+        If a control variate would bias its stage, or bounds are asked for where utilities are
+        unbounded.
     """
     found = combined(goal, rounds, planned=planned, combine=combine, controls=controls)
+    options: dict[str, Any] = {
+        "level": level,
+        "planned": planned,
+        "combine": combine,
+        "controls": controls,
+        "interval": interval,
+    }
+
+    def corrected(near: Near) -> tuple[Estimate, np.ndarray]:
+        bias, beyond = near.beyond()
+        bias = bias if correct else np.zeros_like(bias)
+        return near.estimate(near.by_query - bias, beyond, **options), bias
+
     near = Near.of(goal, rounds, found, steady=True)
-    pool = goal.target.pool
-    bias, beyond = near.beyond()
-    bias = bias if correct else np.zeros(len(bias))
-    note = (
-        f"{goal.target.measure} is a ratio: estimates are not exactly unbiased; the bias that the "
-        f"draws show, {np.abs(bias).max():.2g} at most, is taken off"
-    )
-    notes, n_queries = [note] if correct else [], len(pool.queries)
+    plain, bias = corrected(near)
+    pool, notes = goal.target.pool, []
+    if correct:
+        notes.append(
+            f"{goal.target.measure} is a ratio: estimates are not exactly unbiased; the bias that "
+            f"the draws show, {np.abs(bias.sum(0)).max():.2g} at most, is taken off"
+        )
+    n_queries = len(pool.queries)
     silent = int(np.sum(np.bincount(pool.query, near.reached[:, 0], n_queries) <= 1e-9))
     if silent:
         notes.append(
             f"{silent} of {n_queries:,} queries have no relevant draw and count 0: too low where "
             "they have a relevant document"
         )
-    return near.estimate(
-        near.value - bias,
-        beyond,
-        notes,
-        level=level,
-        planned=planned,
-        combine=combine,
-        controls=controls,
-        interval=interval,
-    )
+    out = plain.covered < 1
+    if bounds and out.any():
+        top = goal.target.measure.top_utility if top_utility is None else top_utility
+        if top is None:
+            raise SupportError(
+                f"bounds need the largest utility of a pair; {goal.target.measure} knows none",
+                hint="name the scale of the grades",
+            )
+        least, most = (
+            corrected(Near.of(goal, rounds, found, steady=True, completed=end, top=top))[0]
+            for end in (worst, best)
+        )
+        plain = replace(
+            plain,
+            low=np.where(out, np.maximum(least.low, 0.0), plain.low),
+            high=np.where(out, np.minimum(most.high, 1.0), plain.high),
+        )
+        notes.append(
+            f"{int(np.sum(near.left)):,} pairs could not be drawn and may have any utility up to "
+            f"{top:g}: systems that are not covered have bounds that hold for all of them"
+        )
+    return replace(plain, notes=(*notes, *plain.notes))

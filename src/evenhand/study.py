@@ -517,13 +517,14 @@ class Study:
             A rule of `evenhand.stopping`: the intervals are then those of a look that may be the
             last or not, and the answer says whether to stop.
         bounds
-            Give bounds for systems that the rounds do not cover.
+            Give bounds for systems that the rounds do not cover; for a ratio see
+            `evenhand.completions`.
         combine
             See `evenhand.estimators.estimate`.
         estimator
-            ``importance``, ``difference`` or ``cross-fitted`` (see `evenhand.estimators`); ``auto``
-            takes the last where a round was drawn by fold, and the first elsewhere and for betting
-            intervals.
+            ``importance``, ``difference`` or ``cross-fitted`` (see `evenhand.estimators`), or
+            ``self-normalised`` (`evenhand.normalisation`); ``auto`` is cross-fitted where a round
+            was drawn by fold, and importance elsewhere and for betting intervals.
         model, method
             What learns the control variate, and how it is fitted.
 

@@ -48,10 +48,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from evenhand.curvature import even_parts
 from evenhand.errors import SupportError
 from evenhand.estimates import Estimate
 from evenhand.estimators import combined
-from evenhand.gradients import even_parts
 from evenhand.linearisation import Near
 from evenhand.precision import in_float64
 from evenhand.sampling import Sample
@@ -146,12 +146,20 @@ def estimate_swaps(
     near = Near.of(goal, rounds, found)
     pool, measure = goal.target.pool, goal.target.measure
     _, beyond = near.beyond()
-    value, start = near.value.copy(), 0
+    by_query, start = near.by_query.copy(), 0
     for number, one in enumerate((r for stage in found.together for r in stage), 1):
         groups, factor = _unpaired(one.sample, one.name or f"round {number}")
         moves = np.zeros((len(groups), len(near.errors.draws)))
         moves[:, start : start + len(one.sample)] = groups
         start += len(one.sample)
         if len(groups):
-            value += factor @ even_parts(pool, measure, near.levels, near.errors, moves)
-    return near.estimate(value, beyond, level=level, interval=interval, planned=planned)
+            by_query += even_parts(pool, measure, near.levels, near.errors, moves, factor=factor)
+    answer = near.estimate(by_query, beyond, level=level, interval=interval, planned=planned)
+    lost = int((answer.covered < 1).sum())
+    if lost:
+        raise SupportError(
+            f"{lost} of {len(answer.value)} systems are not covered: pairs that count for "
+            f"{measure} could not be drawn",
+            hint="draw a further round, with a floor above 0",
+        )
+    return answer

@@ -1,11 +1,13 @@
 """Coverage of intervals for queries like these, by studies of queries drawn anew.
 
     python tests/benchmarks/population.py [--replications 300] [--sizes 250 1000] [--queries 50]
-        [--worlds SYNTH TREC-8] [--learn]
+        [--worlds SYNTH TREC-8 MADE] [--learn]
 
 On TREC-8, 20 of 71 runs, its 50 queries are the population: each study has so many of them, drawn
 with replacement, and what is to be covered is the mean over the 50. On SYNTH every study has users
-of its own, of 400 items, and what is to be covered is the expectation. `all` is how often intervals
+of its own, of 400 items, and what is to be covered is the expectation. MADE is for a ratio,
+nDCG@10: three systems that order 40 documents by chance, relevant the likelier the higher they
+stand, a third of them in an easy query and next to none in a hard one. `all` is how often intervals
 for queries like these cover that, by the default and by Student's intervals; `own`, how often those
 for the study's own queries cover what is true of these. An interval for all queries is one for its
 own, widened: where `own` is above 95 %, `all` is for the same reason.
@@ -31,11 +33,16 @@ from evenhand.controls import cross_fit
 from evenhand.designs import design
 from evenhand.estimators import estimate
 from evenhand.features import features
+from evenhand.gradients import Levels, gradient
+from evenhand.linearisation import expected_goal, guessed
+from evenhand.measures import Ratio
 from evenhand.paper.synthetic import PRINTED_SYSTEMS, expected_users, synth
 from evenhand.pools import Pool, pool
 from evenhand.prior import NumPyroPrior
+from evenhand.ratios import estimate_ratio
 from evenhand.sampling import draw
 from evenhand.stages import Round
+from evenhand.targets import Goal
 from evenhand.trec import read_qrels, read_runs
 from evenhand.utilities import judged_utility, rank_utility
 
@@ -136,6 +143,43 @@ def of_synth() -> World:
     return World(measure, targets.target(one, measure).values(likely), study)
 
 
+def value(goal: Goal, utility: np.ndarray) -> np.ndarray:
+    """True values of the systems for these queries; shape (systems,)."""
+    if isinstance(goal.target.measure, Ratio):
+        levels = Levels(np.ones(1), utility[:, None])
+        return gradient(goal.target.pool, goal.target.measure, levels).value
+    return goal.target.values(utility)
+
+
+def of_made() -> World:
+    """Queries of 40 documents, with binary relevance."""
+    k, documents = 3, 40
+
+    def study(rng: np.random.Generator, size: int) -> tuple[Pool, np.ndarray]:
+        ranks = np.argsort(rng.random((size, k, documents))) + 1
+        by_cell = ranks.transpose(0, 2, 1).reshape(-1, k)
+        made = Pool(
+            systems=tuple(f"s{j}" for j in range(k)),
+            queries=pa.array([str(i) for i in range(size)]),
+            documents=pa.array([str(i) for i in range(documents)]),
+            query=np.repeat(np.arange(size, dtype=np.int32), documents),
+            document=np.tile(np.arange(documents, dtype=np.int32), size),
+            start=np.arange(0, k * size * documents + 1, k),
+            system=np.tile(np.arange(k, dtype=np.int32), size * documents),
+            rank=by_cell.reshape(-1).astype(np.int32),
+            score=-by_cell.reshape(-1).astype(float),
+            depth=documents,
+        )
+        easy = np.repeat(rng.beta(1, 2, size), documents)
+        chance = easy * np.clip(np.exp((8 - by_cell.mean(1)) / 12), 0, 1)
+        return made, (rng.random(len(chance)) < chance) * 1.0
+
+    rng = np.random.default_rng(0)
+    many, utility = study(rng, 10_000)
+    measure = "nDCG@10"
+    return World(measure, value(targets.rank(targets.target(many, measure)), utility), study)
+
+
 def rows(
     world: World, n: int, size: int, replications: int, learn: bool
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
@@ -145,14 +189,17 @@ def rows(
     for number in range(replications):
         made, utility = world.study(rng, size)
         goal = targets.rank(targets.target(made, world.measure))
-        sample = draw(jax.random.key(number), design(goal, rank_utility(made)), n)
+        ratio = isinstance(goal.target.measure, Ratio)
+        asked = expected_goal(goal, guessed(made, 1.0)) if ratio else goal
+        sample = draw(jax.random.key(number), design(asked, rank_utility(made)), n)
         judged = [Round(sample, utility[sample.draws])]
         controls = None
         if learn:
-            controls = [cross_fit(NumPyroPrior(features(made)), goal, judged, [0])]
-        here = estimate(goal, judged, controls=controls)
-        simple = estimate(goal, judged, controls=controls, interval="student")
-        own, k = goal.target.values(utility), len(world.truth)
+            controls = [cross_fit(NumPyroPrior(features(made)), asked, judged, [0])]
+        estimated = estimate_ratio if ratio else estimate
+        here = estimated(goal, judged, controls=controls)
+        simple = estimated(goal, judged, controls=controls, interval="student")
+        own, k = value(goal, utility), len(world.truth)
         for what, prefix, matrix in (
             ("systems", "", np.eye(k)),
             ("contrasts", "contrast_", goal.matrix),
@@ -176,10 +223,10 @@ def rows(
                 ]
             )
     for what, studies in found.items():
-        *covered, value, told, own, between = map(np.array, zip(*studies, strict=True))
+        *covered, found_value, told, own, between = map(np.array, zip(*studies, strict=True))
         # Systems of one study are covered together: the error is that of their mean over studies.
         error = [c.mean(1).std(ddof=1) / np.sqrt(replications) for c in covered]
-        parts = (value.var(0).mean(), told.mean(), own.var(0).mean(), between.mean())
+        parts = (found_value.var(0).mean(), told.mean(), own.var(0).mean(), between.mean())
         yield what, np.array([c.mean() for c in covered]), np.array(error), np.sqrt(parts)
 
 
@@ -191,7 +238,7 @@ def main() -> None:
     parser.add_argument("--worlds", nargs="+", default=["SYNTH", "TREC-8"])
     parser.add_argument("--learn", action="store_true", help="cross-fitted estimates")
     options = parser.parse_args()
-    makers = {"SYNTH": of_synth} | ({"TREC-8": trec} if DATA.is_dir() else {})
+    makers = {"SYNTH": of_synth, "MADE": of_made} | ({"TREC-8": trec} if DATA.is_dir() else {})
     kinds = ("own", "own, Student", "all", "all, Student")
     heads = "".join(f"{kind:>16}" for kind in kinds)
     print(f"data        n  of       {heads}      sd    told queries    told")

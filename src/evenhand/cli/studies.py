@@ -188,10 +188,11 @@ def judge(study: str, files: tuple[str, ...], form: str, **options: Any) -> None
 )
 @click.option(
     "--estimator",
-    type=click.Choice(["auto", "importance", "difference", "cross-fitted"]),
+    type=click.Choice(["auto", "importance", "difference", "cross-fitted", "self-normalised"]),
     default="auto",
     show_default=True,
-    help="With or without predictions that learn from the judgments; all are unbiased.",
+    help="With or without predictions that learn from the judgments, all unbiased; or by the mean "
+    "of each list's draws, nearly so.",
 )
 @METHOD
 @plot_option("Also draw the intervals into this file.")
