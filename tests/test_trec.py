@@ -787,3 +787,47 @@ def test_importing_the_room_is_cheap():
     )
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert made.stdout.strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("systems", "documents"),
+    [
+        ((["a", "b"], [0, 0, 1]), (["x", "y"], [1, 0, 0])),
+        ((["b", "a"], [1, 1, 0]), (["x", "y", "never"], [1, 0, 0])),  # not as they appear, unused
+        ((["a", "a", "b"], [0, 1, 2]), (["x", "y", "x"], [2, 1, 0])),  # the same twice
+        ((["a", "b"], [0, 0, 1]), ([7, 8], [1, 0, 0])),  # numbers
+        ((["a", "b"], [0, None, 1]), (["x", None], [0, 0, 0])),  # nothing, or a text of nothing
+        ((["a", "b"], [0, 0, 1]), (["x", ""], [1, 0, 0])),
+        ((["a", "b"], [0, 0, 1]), (["x", "y"], [1, None, 0])),
+        (([], []), ([], [])),
+    ],
+)
+def test_categories_are_the_texts_that_they_mean(systems, documents):
+    columns = {}
+    for name, (texts, codes) in {"system": systems, "doc_id": documents}.items():
+        kind = None if texts else pa.string()
+        columns[name] = pa.DictionaryArray.from_arrays(
+            pa.array(codes, pa.int32()), pa.array(texts, kind)
+        )
+    n = len(systems[1])
+    columns |= {
+        "query_id": pa.array(["q"] * n, pa.string()),
+        "score": pa.array([3.0, 2.0, 1.0][:n]),
+    }
+    coded = pa.table(columns)
+    plain = pa.table(
+        {
+            name: column.combine_chunks().dictionary_decode()
+            if pa.types.is_dictionary(column.type)
+            else column
+            for name, column in zip(coded.column_names, coded.columns, strict=True)
+        }
+    )
+
+    def seen(table):
+        try:
+            return read_runs(table).to_frame().to_dict("list")
+        except EvenhandError as error:
+            return error.message, error.hint
+
+    assert seen(coded) == seen(plain)

@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from evenhand.caches import keep, recall
 from evenhand.errors import EvenhandError, StudyError, listed
 from evenhand.pools import Pool, pool
-from evenhand.rounds import read_table, write_table, write_whole
+from evenhand.rounds import write_table, write_whole
 from evenhand.trec import read_runs
 
 __all__ = [
@@ -151,7 +152,7 @@ def read_pool(folder: Path, settings: Settings, files: Sequence[Path]) -> Pool:
             )
         for last in range(1, len(files) + 1):
             # Nothing of what is read is kept while pairs are numbered.
-            runs = read_runs(*map(read_table, files[:last]), order="rank")
+            runs = read_runs(*map(pq.read_table, files[:last]), order="rank")
             cells = pool(runs, depth=settings.depth, queries=queries, after=cells)
     except (OSError, ValueError) as error:
         said = error.message if isinstance(error, EvenhandError) else error

@@ -31,7 +31,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -57,7 +57,6 @@ __all__ = [
     "load",
     "named",
     "names",
-    "read_table",
     "save",
     "write_table",
     "write_whole",
@@ -243,16 +242,6 @@ def write_table(table: pa.Table, path: Path) -> None:
     )
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read a Parquet file, or some of its columns.
-
-    As one file: pyarrow's reader of whole folders of them takes pandas with it, a sixth of a second
-    for each command.
-    """
-    with pq.ParquetFile(path) as file:
-        return file.read(columns=columns)  # pyright: ignore[reportArgumentType] - any sequence
-
-
 def write_whole(path: Path, table: pa.Table, taken: str) -> None:
     """Write a Parquet file that appears whole, and never over another."""
     work = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
@@ -387,7 +376,7 @@ def load(study: Path, name: str, pool: Pool) -> Stored:
         if record.cells <= len(pool) and record.pool == fingerprint(pool, record.cells):
             sample, known = _sample(folder, record, len(pool)), np.zeros(0, np.int64)
             if record.known:
-                known = read_table(folder / "known.parquet")["cell"].to_numpy()
+                known = pq.read_table(folder / "known.parquet")["cell"].to_numpy()
             if record.name != name or not (sample.expected[sample.draws] > 0).all():
                 raise ValueError("its files do not belong together")
             if len(known) != record.known or sample.n_folds > record.folds:
@@ -424,7 +413,7 @@ def asked(study: Path, name: str) -> tuple[bool, int, list[tuple[str, str]]]:
     folder = study / name
     try:
         content = json.loads((folder / "round.json").read_text(encoding="utf-8"))
-        draws = read_table(folder / "draws.parquet", columns=["query", "document"])
+        draws = pq.read_table(folder / "draws.parquet", columns=["query", "document"])
         rejudge, mark = bool(content.get("rejudge", False)), int(content.get("mark", 0))
     except (OSError, ValueError, TypeError, AttributeError, LookupError) as error:
         raise StudyError(f"{folder} is not a whole round: {error}", hint=_RESTORE) from error
@@ -438,8 +427,8 @@ def _sample(folder: Path, record: Record, cells: int) -> Sample:
     from evenhand.sampling import Sample
 
     columns = ["cell", "expected", *(["fold"] if record.folds > 1 else [])]
-    design = read_table(folder / "design.parquet", columns=columns)
-    draws = read_table(folder / "draws.parquet", columns=["cell"])["cell"].to_numpy()
+    design = pq.read_table(folder / "design.parquet", columns=columns)
+    draws = pq.read_table(folder / "draws.parquet", columns=["cell"])["cell"].to_numpy()
     possible, expected, fold = design["cell"].to_numpy(), np.zeros(cells), None
     expected[possible] = design["expected"].to_numpy()
     if record.folds > 1:
@@ -451,7 +440,7 @@ def _sample(folder: Path, record: Record, cells: int) -> Sample:
 def _signals(folder: Path, record: Record, cells: int) -> dict[str, np.ndarray]:
     if not record.signals:
         return {}
-    table = read_table(folder / "signals.parquet", columns=["cell", *record.signals])
+    table = pq.read_table(folder / "signals.parquet", columns=["cell", *record.signals])
     columns = {}
     for name in record.signals:
         columns[name] = np.full(cells, np.nan)

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
+import pyarrow.parquet as pq
 import uvicorn
 from filelock import FileLock, Timeout
 
@@ -19,7 +20,6 @@ from evenhand import archive
 from evenhand.confidence import check_level
 from evenhand.errors import EvenhandError, FormatError, StudyError, listed
 from evenhand.measures import sampled
-from evenhand.rounds import read_table
 from evenhand.serving.access import Access, read_secret
 from evenhand.serving.desk import Desk
 from evenhand.serving.live import Live
@@ -346,7 +346,7 @@ def _document_ids(folder: Path) -> set[str]:
     """Ids of the documents of the study's pool, which needs no pool to be made."""
     found: set[str] = set()
     for path in archive.system_files(folder):
-        column = read_table(path, ["doc_id"])["doc_id"]
+        column = pq.read_table(path, columns=["doc_id"])["doc_id"]
         found.update(column.unique().to_pylist())
     return found
 

@@ -209,8 +209,10 @@ def _first_line(data: bytes) -> str:
 def _ids(
     column: pa.Array, name: str, place: Place, faults: Faults, *, blank: bool
 ) -> pa.DictionaryArray:
+    codes = None
     if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+        codes = _codes(column, in_order=blank)
+        column = column.dictionary_decode() if codes is None else column.dictionary
     if pa.types.is_floating(column.type):
         # What pandas makes of integers beside an empty cell.
         try:
@@ -222,9 +224,35 @@ def _ids(
     texts = pc.fill_null(texts, "")
     if not blank:
         empty = np.flatnonzero(pc.equal(texts, "").to_numpy(zero_copy_only=False))
+        if codes is not None and len(empty):
+            empty = np.flatnonzero(np.isin(codes, empty))
         for row in empty:
             faults.add("empty", f"{place.at(int(row))}: {name} is empty", "fill or drop these rows")
-    return texts.dictionary_encode()
+    if codes is None:
+        return texts.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(pa.array(codes), texts)
+
+
+def _codes(column: pa.DictionaryArray, *, in_order: bool) -> np.ndarray | None:
+    """The codes of a column that can stay as they are: each is used, and none is missing.
+
+    Parameters
+    ----------
+    column
+        Categories of a data frame may be ones that no row has.
+    in_order
+        Texts must come in the order in which rows name them, and none twice.
+    """
+    if column.null_count or column.dictionary.null_count:
+        return None
+    codes = column.indices.to_numpy()
+    if not len(codes) or np.bincount(codes, minlength=len(column.dictionary)).min() == 0:
+        return None
+    if in_order:
+        newest = np.maximum.accumulate(codes)
+        if codes[0] or (np.diff(newest) > 1).any() or len(column.dictionary.unique()) <= newest[-1]:
+            return None
+    return codes.astype(np.int32)
 
 
 def _numbers(column: pa.Array, name: str, place: Place, faults: Faults, *, blank: bool) -> pa.Array:
