@@ -6,6 +6,7 @@ blocks, and each block's table stands for as long as its part of a sum takes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,19 +67,19 @@ class Blocks:
         n_cells, bounds = len(start) - 1, start - start[0]
         size = 1 << max(8, min(16, (1 << 19) // k).bit_length() - 1)
         size = min(size, 1 << max(n_cells - 1, 0).bit_length())
-        cell = np.repeat(np.arange(n_cells), np.diff(start))
         bounds = bounds[np.minimum(np.arange(0, n_cells + size, size), n_cells)]
         n_blocks = len(bounds) - 1
         longest = int(np.diff(bounds).max())
         # Rounded up, so that pools of about one size share a compilation.
         longest = -(-longest // (step := 1 << max(longest.bit_length() - 4, 0))) * step
-        block = np.repeat(np.arange(n_blocks), np.diff(bounds))
-        column = np.arange(len(system)) - bounds[block]
+        within = np.arange(n_cells, dtype=np.int32) % size * np.int32(k)
+        entry = np.repeat(within, np.diff(start)) + system
         over = mesh() if n_blocks > 1 else None
         rows = n_blocks if over is None else -(-n_blocks // over.size) * over.size
         position, dense = np.full((rows, longest), size * k, np.int32), np.zeros((rows, longest))
-        position[block, column] = (cell - block * size) * k + system
-        dense[block, column] = weight
+        for block, (first, last) in enumerate(itertools.pairwise(bounds)):
+            position[block, : last - first] = entry[first:last]
+            dense[block, : last - first] = weight[first:last]
         return cls(place(over, position), place(over, dense), size, k, over)
 
     def map(self, function: Callable[..., Any], *per_cell: jax.Array) -> Any:

@@ -322,15 +322,17 @@ def estimate(
     between, contrast_between = between_queries(
         goal, together, by_cell, means, by_query=by_query, beyond=beyond
     )
-    moments = evidence.moments(np.eye(k), value, terms=kind.bets)
-    contrast_moments = evidence.moments(goal.matrix, contrast, terms=kind.bets)
+    every = np.concatenate([np.eye(k), goal.matrix])  # together: one pass over the pool
+    together_moments = evidence.moments(every, np.concatenate([value, contrast]), terms=kind.bets)
+    moments, contrast_moments = together_moments.split(k)
     std_error = np.sqrt(np.diag(covariance))
     contrast_std_error = np.sqrt(np.diag(contrast_covariance))
     low, high = kind.limits(moments, level)
     contrast_low, contrast_high = kind.limits(contrast_moments, level)
 
     notes, reached_value = [], value
-    total, inside = target.total(), target.total(reached)
+    total = target.total()
+    inside = total if reached.all() else target.total(reached)
     covered = np.where(total > 0, inside / np.where(total > 0, total, 1.0), 1.0)
     covered = np.where(_whole(goal, reached), 1.0, np.minimum(covered, np.nextafter(1.0, 0.0)))
     out = covered < 1
@@ -428,6 +430,8 @@ def _means(
 
 def _whole(goal: Goal, reached: np.ndarray) -> np.ndarray:
     """Which systems weigh no cell that could not be drawn."""
+    if reached.all():
+        return np.ones(len(goal.target.systems), bool)
     missed = (goal.target.weight != 0) & ~reached[goal.target.cell]
     return np.bincount(goal.target.system, missed, minlength=len(goal.target.systems)) == 0
 

@@ -112,6 +112,18 @@ class Moments(NamedTuple):
     ceiling: np.ndarray
     terms: Terms | None = None
 
+    def split(self, first: int) -> tuple[Moments, Moments]:
+        """Those of the first contrasts, and of the others."""
+
+        def some(here: slice) -> Moments:
+            terms = self.terms
+            if terms is not None:
+                terms = Terms(terms.value[:, here], terms.times, terms.low[here], terms.high[here])
+            arrays = {name: x[here] for name, x in self._asdict().items() if name != "terms"}
+            return Moments(**arrays, terms=terms)
+
+        return some(slice(first)), some(slice(first, None))
+
 
 class Events(NamedTuple):
     """Sums over the pool: f_2 and f_4 of equation (2), f_3 by sign, the range of sum_c a_c r_c.
@@ -260,19 +272,25 @@ def events(
         Its name.
     """
     free = np.asarray(SAMPLERS[sampler].free(jnp.asarray(expected)))
-    together = []
+    found, running = np.zeros((6, len(matrix))), []
     for first, last in target.pieces():
         blocks = target.blocks(first, last)
         padding = (0, blocks.size * len(blocks.place) - (last - first))
         by_cell = [
             jnp.asarray(np.pad(x[first:last], padding)) for x in (expected * likely, reach, free)
         ]
-        parts = [
-            np.asarray(_sums(blocks, jnp.asarray(rows), *by_cell))
-            for rows in np.array_split(matrix, -(-len(matrix) // _ROWS))
-        ]
-        together.append(np.concatenate(parts, axis=1))
-    found = np.sum(together, axis=0)
+        # One stretch is summed while the next is cut into blocks, and no more are in memory.
+        before, running = (
+            running,
+            [
+                _sums(blocks, jnp.asarray(rows), *by_cell)
+                for rows in np.array_split(matrix, -(-len(matrix) // _ROWS))
+            ],
+        )
+        if before:
+            found += np.concatenate(before, axis=1)
+    if running:
+        found += np.concatenate(running, axis=1)
     # Differences that are nothing but rounding are nothing.
     for one, other in ((4, 5), (5, 4)):
         found[one] = np.where(np.abs(found[one]) <= 1e-12 * np.abs(found[other]), 0.0, found[one])

@@ -139,11 +139,12 @@ def between_queries(
     n_queries = len(pool.queries)
     if n_queries < 2:
         return np.zeros((k, k)), np.zeros((len(goal.names), len(goal.names)))
-    place = pool.query[target.cell].astype(np.int64) * k + target.system
+    predicts = any(mean is not None for mean in means)
+    place = pool.query[target.cell].astype(np.int64) * k + target.system if predicts else None
     summed, terms, free = np.zeros((n_queries, k)), [], []
     for weight, stage, mean in zip(by_cell, together, means, strict=True):
         expected = expected_counts(stage, len(pool))
-        if mean is not None:
+        if mean is not None and place is not None:
             shared = np.where(possible(stage, expected), weight * mean, 0.0)
             added = target.weight * shared[target.cell]
             summed += np.bincount(place, added, minlength=n_queries * k).reshape(-1, k)
