@@ -14,7 +14,12 @@ estimate say how large the part was that was taken off. Variance and covariances
 linear measure with the gradient at u^ for weights, and those of (4) added.
 
 Each query divides by something of its own, which its own draws must tell (`check_draws`). A query
-with no relevant draw has the value 0, which is too low if it has a relevant document.
+with no relevant draw has the value 0, which is too low if it has a relevant document. Predictions
+stand in there. Without them (``importance``) intervals for these queries are too short: of nDCG@10
+with 10 or 20 draws of each of 50 queries of 40 documents, some with next to none relevant, those of
+95 % covered 63 to 70 % for systems and 76 to 78 % for differences (errors of 3; 100 studies), with
+predictions 93 to 96 % (errors of 2; 60 studies; ``python tests/benchmarks/population.py --worlds
+MADE``, with and without ``--learn``).
 
 References
 ----------
