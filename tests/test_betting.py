@@ -16,7 +16,7 @@ from evenhand.estimators import estimate
 from evenhand.evidence import Terms
 from evenhand.judgments import Labels
 from evenhand.precision import in_float64
-from evenhand.sampling import Sample
+from evenhand.samples import Sample
 from evenhand.stages import Round
 from evenhand.trec import read_runs
 

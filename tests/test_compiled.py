@@ -74,19 +74,3 @@ def test_nothing_is_kept_where_nothing_can_be_written(home):
     (home / "cache").write_text("a file where a folder should be")
     keep_compiled()
     assert "JAX_COMPILATION_CACHE_DIR" not in os.environ
-
-
-@pytest.mark.parametrize(
-    ("module", "waits"),
-    [("evenhand.cli", "numpy"), ("evenhand.measures", "jax"), ("evenhand.study", "numpyro")],
-)
-def test_what_takes_long_is_imported_when_it_is_needed(module, waits):
-    code = f"import sys, {module}; print({waits!r} in sys.modules)"
-    told = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": SOURCE},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert told.stdout == "False\n"

@@ -18,7 +18,8 @@ from evenhand.linearisation import expected_goal, guessed
 from evenhand.measures import sampled
 from evenhand.pools import pool
 from evenhand.ratios import estimate_ratio
-from evenhand.sampling import Sample, draw
+from evenhand.samples import Sample
+from evenhand.sampling import draw
 from evenhand.stages import Round
 from evenhand.study import Study
 from evenhand.trec import read_runs

@@ -18,7 +18,8 @@ from evenhand.features import features
 from evenhand.judgments import Labels
 from evenhand.precision import in_float64
 from evenhand.prior import NumPyroPrior
-from evenhand.sampling import SAMPLERS, Sample, expected_by_fold, layout
+from evenhand.samples import Sample
+from evenhand.sampling import SAMPLERS, expected_by_fold, layout
 from evenhand.stages import Control, Round, planned_weights
 from evenhand.steering import learned_utility
 from evenhand.utilities import Moments, flat, rank_utility

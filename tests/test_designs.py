@@ -11,8 +11,9 @@ import scipy.optimize
 from evenhand import targets
 from evenhand.designs import DESIGNS, Design, design, mixture, proposal, variance
 from evenhand.errors import EvenhandError, PrecisionError, SupportError
+from evenhand.norms import contrasts, norm
 from evenhand.precision import in_float64
-from evenhand.targets import GOALS, contrasts, norm
+from evenhand.targets import GOALS
 from evenhand.utilities import Moments, flat, known_utility, rank_utility, score_utility
 
 # The contrasts of `best` and `order` are those of `rank`.

@@ -16,7 +16,7 @@ from evenhand.estimators import estimate
 from evenhand.evaluation import evaluate
 from evenhand.focus import deciding, focused
 from evenhand.pools import pool
-from evenhand.sampling import Sample
+from evenhand.samples import Sample
 from evenhand.stages import Round
 from evenhand.standings import ranking
 from evenhand.study import Study

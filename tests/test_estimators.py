@@ -20,7 +20,8 @@ from evenhand.estimators import Round, estimate, judge, terms
 from evenhand.intervals import student, welch
 from evenhand.pools import pool
 from evenhand.precision import in_float64
-from evenhand.sampling import SAMPLERS, Sample, draw, slice_order
+from evenhand.samples import Sample
+from evenhand.sampling import SAMPLERS, draw, slice_order
 from evenhand.stages import planned_weights
 from evenhand.targets import GOALS
 from evenhand.trec import read_qrels, read_runs

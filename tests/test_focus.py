@@ -20,9 +20,11 @@ from evenhand.features import features
 from evenhand.focus import AHEAD, FOCUSED, deciding, focused, pair_weights, root, tempered
 from evenhand.judgments import Labels
 from evenhand.loops import focused_studies, learned_rounds
+from evenhand.norms import contrasts
 from evenhand.precision import in_float64
 from evenhand.prior import NumPyroPrior
-from evenhand.sampling import SAMPLERS, Sample, expected_by_fold, layout
+from evenhand.samples import Sample
+from evenhand.sampling import SAMPLERS, expected_by_fold, layout
 from evenhand.simulation import plan_named, simulate
 from evenhand.stages import Round
 from evenhand.steering import split
@@ -129,7 +131,7 @@ def test_the_root_gives_the_weighted_sum_over_pairs(k):
     weights = rng.random((50, k))
     apart = (weights[:, :, None] - weights[:, None]) ** 2
     expected = (apart * np.triu(mixed, 1)).sum((1, 2))
-    found = np.asarray(targets.contrasts(weights, rows), np.float64)
+    found = np.asarray(contrasts(weights, rows), np.float64)
     np.testing.assert_allclose((found**2).sum(1), expected, rtol=1e-5)
 
 

@@ -9,7 +9,8 @@ import pytest
 from evenhand import targets
 from evenhand.designs import design
 from evenhand.inclusion import at_least_once, together
-from evenhand.sampling import SAMPLERS, Sample, draw, layout
+from evenhand.samples import Sample
+from evenhand.sampling import SAMPLERS, draw, layout
 from evenhand.utilities import flat
 
 

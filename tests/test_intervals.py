@@ -18,7 +18,8 @@ from evenhand.estimators import Round, estimate
 from evenhand.evidence import Drawn, Evidence, Moments, scale, welch
 from evenhand.intervals import INTERVALS, chosen, cubic
 from evenhand.precision import in_float64
-from evenhand.sampling import SAMPLERS, Sample, draw
+from evenhand.samples import Sample
+from evenhand.sampling import SAMPLERS, draw
 from evenhand.simulation import simulate
 from evenhand.stages import Control
 from evenhand.utilities import flat, rank_utility

@@ -13,7 +13,8 @@ from evenhand.designs import design
 from evenhand.estimators import estimate
 from evenhand.judgments import Labels
 from evenhand.noise import disagreement, noise
-from evenhand.sampling import SAMPLERS, Sample, draw
+from evenhand.samples import Sample
+from evenhand.sampling import SAMPLERS, draw
 from evenhand.stages import Round
 from evenhand.utilities import flat
 

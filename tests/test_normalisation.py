@@ -18,7 +18,8 @@ from evenhand.errors import EvenhandError, SupportError
 from evenhand.estimators import estimate
 from evenhand.normalisation import LEAST, estimate_normalised
 from evenhand.pools import pool
-from evenhand.sampling import Sample, draw
+from evenhand.samples import Sample
+from evenhand.sampling import draw
 from evenhand.stages import Round
 from evenhand.study import Study
 from evenhand.trec import read_runs

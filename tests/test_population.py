@@ -21,7 +21,8 @@ from evenhand.measures import Swaps
 from evenhand.pools import Pool, pool
 from evenhand.population import between_queries, worth
 from evenhand.ratios import estimate_ratio
-from evenhand.sampling import Sample, draw
+from evenhand.samples import Sample
+from evenhand.sampling import draw
 from evenhand.stages import Round
 from evenhand.swaps import estimate_swaps
 from evenhand.trec import read_runs

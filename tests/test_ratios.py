@@ -20,7 +20,8 @@ from evenhand.linearisation import expected_goal, guessed
 from evenhand.pools import pool
 from evenhand.prior import NumPyroPrior
 from evenhand.ratios import check_draws, estimate_ratio
-from evenhand.sampling import Sample, draw
+from evenhand.samples import Sample
+from evenhand.sampling import draw
 from evenhand.simulation import simulate
 from evenhand.stages import Control, Round
 from evenhand.study import Study

@@ -29,7 +29,7 @@ from evenhand.reports import drawings, gathering, methods, pages, plots
 from evenhand.reports.calibrations import read_calibration
 from evenhand.reports.conclusions import conclude, isolated, told_apart
 from evenhand.reports.facts import Facts
-from evenhand.sampling import Sample
+from evenhand.samples import Sample
 from evenhand.stages import Round
 from evenhand.standings import ranking
 from evenhand.study import Study

@@ -30,7 +30,7 @@ from evenhand.rounds import (
     save,
     write_whole,
 )
-from evenhand.sampling import Sample
+from evenhand.samples import Sample
 from evenhand.trec import read_qrels, read_runs
 
 RUNS = {

@@ -19,9 +19,9 @@ from evenhand.errors import EvenhandError, PrecisionError
 from evenhand.folds import Folds, fold_of, fold_sizes, folds_for
 from evenhand.lines import cumulate, shuffle, water_fill
 from evenhand.precision import in_float64
+from evenhand.samples import Sample
 from evenhand.sampling import (
     SAMPLERS,
-    Sample,
     draw,
     expected_by_fold,
     layout,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evenhand.errors import EvenhandError, SupportError
-from evenhand.sampling import Sample
+from evenhand.samples import Sample
 from evenhand.stages import Control, Round, check_control, planned_weights, stages, weights_by_cell
 
 FOLD = np.array([0, 1, 0, 1], np.int32)

@@ -9,7 +9,7 @@ import pytest
 
 from evenhand import targets
 from evenhand.estimators import estimate
-from evenhand.sampling import Sample
+from evenhand.samples import Sample
 from evenhand.stages import Round
 from evenhand.standings import ranking
 

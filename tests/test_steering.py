@@ -13,7 +13,7 @@ from evenhand.features import features
 from evenhand.judgments import Labels
 from evenhand.precision import in_float64
 from evenhand.prior import NumPyroPrior
-from evenhand.sampling import Sample
+from evenhand.samples import Sample
 from evenhand.stages import Round
 from evenhand.steering import GUARD, GUARD_POOR, known_utilities, learned_utility, split, steered
 from evenhand.utilities import Moments, rank_utility

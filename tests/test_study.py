@@ -958,7 +958,7 @@ import pyarrow.parquet as pq
 from evenhand import drawing, proposals
 from evenhand.cli import main
 from evenhand.designs import Design
-from evenhand.sampling import Sample
+from evenhand.samples import Sample
 
 def without_jax():
     # What is drawn does not matter here, and JAX cannot be used on both sides of a fork.

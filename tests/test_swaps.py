@@ -19,7 +19,8 @@ from evenhand.evaluation import evaluate
 from evenhand.gradients import Levels, gradient
 from evenhand.linearisation import expected_goal, guessed
 from evenhand.pools import pool
-from evenhand.sampling import Sample, draw, expected_by_fold
+from evenhand.samples import Sample
+from evenhand.sampling import draw, expected_by_fold
 from evenhand.stages import Round
 from evenhand.study import Study
 from evenhand.swaps import estimate_swaps

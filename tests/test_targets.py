@@ -15,6 +15,7 @@ from evenhand import targets
 from evenhand.errors import EvenhandError
 from evenhand.evidence import events
 from evenhand.measures import parse
+from evenhand.norms import norm
 from evenhand.pools import pool
 from evenhand.targets import Target, contrast, goal, target
 from evenhand.trec import read_runs
@@ -316,10 +317,10 @@ def test_exactly_nothing_where_all_systems_agree(k):
 def test_the_norm_has_a_gradient_where_nothing_differs():
     with jax.enable_x64(True):
         importance = jnp.array([1.0, 4.0])
-        gradient = jax.grad(lambda a: targets.norm(a, importance).sum())
+        gradient = jax.grad(lambda a: norm(a, importance).sum())
         np.testing.assert_array_equal(gradient(jnp.zeros((2, 2))), np.zeros((2, 2)))
         a = jnp.array([[3.0, 2.0]])
-        np.testing.assert_allclose(targets.norm(a, importance), [5.0], rtol=1e-15)
+        np.testing.assert_allclose(norm(a, importance), [5.0], rtol=1e-15)
         np.testing.assert_allclose(gradient(a), [[3 / 5, 8 / 5]], rtol=1e-15)
 
 

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from evenhand.prior import NumPyroPrior as NumPyroPrior
     from evenhand.prior import Posterior as Posterior
     from evenhand.prior import Prior as Prior
-    from evenhand.sampling import Sample as Sample
+    from evenhand.samples import Sample as Sample
     from evenhand.sampling import draw as draw
     from evenhand.serving import serve as serve
     from evenhand.simulation import Simulation as Simulation
@@ -163,7 +163,8 @@ _ROOMS = {
     ),
     "pools": ("Pool", "pool"),
     "prior": ("NumPyroPrior", "Posterior", "Prior"),
-    "sampling": ("Sample", "draw"),
+    "samples": ("Sample",),
+    "sampling": ("draw",),
     "serving": ("serve",),
     "simulation": ("Simulation", "simulate"),
     "stages": ("Control", "Round"),

@@ -76,7 +76,6 @@ def draw_rounds(
     EvenhandError
         If an argument cannot be used; then nothing is written.
     """
-    from evenhand import diagnostics
     from evenhand.proposals import propose
     from evenhand.ratios import check_draws
 
@@ -123,7 +122,9 @@ def draw_rounds(
     waits = np.isnan(ledger.utility()) | rejudge
     save_posterior = None
     if proposal.posterior is not None:
-        save_posterior = partial(diagnostics.save, proposal.posterior)
+        from evenhand.diagnostics import save
+
+        save_posterior = partial(save, proposal.posterior)
     pairs, drawn = round_files.fingerprint(pool), list[Drawn]()
     for number, sample in samples.items():
         record = Record(

@@ -65,9 +65,11 @@ from evenhand.errors import EvenhandError, MissingJudgments, SupportError, liste
 from evenhand.estimates import Estimate, uncovered_contrasts
 from evenhand.evidence import Drawn, Evidence
 from evenhand.noise import noise
+from evenhand.norms import contrasts
 from evenhand.population import between_queries
 from evenhand.precision import in_float64
-from evenhand.sampling import SAMPLERS, Sample
+from evenhand.samples import Sample
+from evenhand.sampling import SAMPLERS
 from evenhand.stages import (
     Control,
     Round,
@@ -79,7 +81,7 @@ from evenhand.stages import (
     unplanned,
     weights_by_cell,
 )
-from evenhand.targets import Goal, Target, contrasts
+from evenhand.targets import Goal, Target
 from evenhand.trec import Qrels
 from evenhand.utilities import judged_utility
 

@@ -40,10 +40,12 @@ import numpy as np
 
 from evenhand.blocks import Blocks
 from evenhand.errors import EvenhandError, SupportError
+from evenhand.norms import contrasts
 from evenhand.precision import in_float64
 from evenhand.residuals import scattered
-from evenhand.sampling import SAMPLERS, Sample
-from evenhand.targets import Target, contrasts
+from evenhand.samples import Sample
+from evenhand.sampling import SAMPLERS
+from evenhand.targets import Target
 from evenhand.utilities import rank_utility
 
 __all__ = [

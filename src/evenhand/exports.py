@@ -26,7 +26,6 @@ import numpy as np
 import pyarrow.compute as pc
 
 from evenhand.errors import EvenhandError, MissingJudgments, StudyError, SupportError, listed
-from evenhand.inclusion import at_least_once, together
 from evenhand.judgments import Judgments, Labels
 from evenhand.measures.options import number
 from evenhand.snapshots import Snapshot
@@ -129,6 +128,8 @@ def export(at: Snapshot, said: Judgments, kind: str) -> Export:
 
 def _probability(at: Snapshot) -> np.ndarray:
     """With which probability each pair of the pool was drawn by any round."""
+    from evenhand.inclusion import at_least_once, together  # here: it takes JAX
+
     files = at.ledger.files
     if late := [f.record.name for f in files if f.record.depends_on]:
         raise SupportError(

@@ -15,18 +15,18 @@ whatever the proposal makes of them.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+
+if TYPE_CHECKING:
+    import jax
 
 __all__ = [
     "FEWEST",
     "FOLDS",
     "SCATTERED",
     "Folds",
-    "fold_by_fold",
     "fold_of",
     "fold_sizes",
     "folds_for",
@@ -87,19 +87,6 @@ def fold_sizes(expected: np.ndarray, support: np.ndarray) -> np.ndarray:
     return sizes
 
 
-def fold_by_fold(chance: jax.Array, folds: Folds) -> jax.Array:
-    """The same order, but fold by fold; padding last."""
-    n_folds = len(folds.sizes)
-    belongs = folds.of.at[chance].get(mode="fill", fill_value=n_folds)
-    place, before = jnp.zeros(chance.shape, jnp.int32), 0
-    for number in range(n_folds + 1):  # counting, since sorting takes longer than drawing
-        inside = belongs == number
-        count = jnp.cumsum(inside.astype(jnp.int32))
-        place = jnp.where(inside, before + count - 1, place)
-        before = before + count[-1]
-    return jnp.zeros_like(chance).at[place].set(chance, unique_indices=True)
-
-
 def folds_for(n: int, cells: int, folds: int = FOLDS) -> np.ndarray | None:
     """The fold of each cell; None where n is too small for so many folds."""
     return fold_of(cells, folds) if folds > 1 and n >= FEWEST * folds else None
@@ -119,6 +106,8 @@ def scatter(key: jax.Array, expected: jax.typing.ArrayLike, n: int) -> tuple[np.
     n
         Number of draws, at least 2 unless every cell is certain.
     """
+    import jax  # here: to know a cell's fold takes none
+
     certain = np.asarray(expected) == 1.0
     left = n - np.count_nonzero(certain)
     if left == 1:

@@ -28,7 +28,8 @@ import numpy as np
 
 from evenhand.lines import cumulate
 from evenhand.precision import in_float64
-from evenhand.sampling import Sample, layout
+from evenhand.samples import Sample
+from evenhand.sampling import layout
 from evenhand.targets import Goal
 
 __all__ = ["at_least_once", "together"]

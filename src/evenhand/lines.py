@@ -18,6 +18,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from evenhand.folds import Folds
 from evenhand.precision import require_float64
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "between",
     "cumulate",
     "duels",
+    "fold_by_fold",
     "independent",
     "pivotal",
     "shuffle",
@@ -210,3 +212,16 @@ def shuffle(key: jax.Array, n: int) -> jax.Array:
         left, right = right, left ^ ((hashed ^ (hashed >> 16)) & ((1 << widths[0]) - 1))
         widths = widths[::-1]
     return (left << widths[1]) | right
+
+
+def fold_by_fold(chance: jax.Array, folds: Folds) -> jax.Array:
+    """The same order, but fold by fold; padding last."""
+    n_folds = len(folds.sizes)
+    belongs = folds.of.at[chance].get(mode="fill", fill_value=n_folds)
+    place, before = jnp.zeros(chance.shape, jnp.int32), 0
+    for number in range(n_folds + 1):  # counting, since sorting takes longer than drawing
+        inside = belongs == number
+        count = jnp.cumsum(inside.astype(jnp.int32))
+        place = jnp.where(inside, before + count - 1, place)
+        before = before + count[-1]
+    return jnp.zeros_like(chance).at[place].set(chance, unique_indices=True)

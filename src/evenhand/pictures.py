@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from evenhand.evaluation import Evaluation
     from evenhand.plans import Plan
     from evenhand.pools import Pool
-    from evenhand.sampling import Sample
+    from evenhand.samples import Sample
     from evenhand.simulation import Simulation
     from evenhand.standings import Standings
 

@@ -83,10 +83,11 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
+from evenhand.norms import contrasts
 from evenhand.precision import in_float64
 from evenhand.sampling import SAMPLERS
 from evenhand.stages import Round, expected_counts, possible
-from evenhand.targets import Goal, contrasts
+from evenhand.targets import Goal
 
 __all__ = ["between_queries", "worth"]
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
-
-import jax
-import jax.numpy as jnp
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from evenhand.errors import PrecisionError
+
+# JAX takes half a second to import, which a command that computes nothing need not wait for: this
+# room and those of what is estimated import it where it is used.
+if TYPE_CHECKING:
+    import jax
 
 __all__ = ["in_float64", "require_float64"]
 
@@ -32,6 +34,8 @@ def in_float64(function: Callable[Parameters, Result]) -> Callable[Parameters, R
 
     @functools.wraps(function)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        import jax
+
         with jax.enable_x64(True):
             return function(*args, **kwargs)
 
@@ -46,6 +50,8 @@ def require_float64(array: jax.typing.ArrayLike, what: str) -> jax.Array:
     PrecisionError
         If it is not, or JAX would make it float32.
     """
+    import jax.numpy as jnp
+
     array = jnp.asarray(array)
     if array.dtype != jnp.float64:
         raise PrecisionError(

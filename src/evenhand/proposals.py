@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from evenhand import diagnostics
-from evenhand.answers import answer
 from evenhand.designs import Design, design
 from evenhand.deviations import expected_deviation, score_grade
 from evenhand.errors import MissingJudgments
@@ -21,14 +20,16 @@ from evenhand.estimates import Estimate
 from evenhand.focus import FOCUSED, deciding, focused
 from evenhand.linearisation import expected_goal, guessed
 from evenhand.measures import Deviation, Pairwise, Ratio
-from evenhand.models import Model
 from evenhand.plans import Forecast, forecast
-from evenhand.prior import NumPyroPosterior
 from evenhand.snapshots import Snapshot
 from evenhand.stages import planned_weights, stages, unplanned
-from evenhand.steering import learned_utility, steered
 from evenhand.targets import Goal
 from evenhand.utilities import Utility, flat, rank_utility, utility_named
+
+# NumPyro takes half a second to import, which a round that learns nothing need not wait for.
+if TYPE_CHECKING:
+    from evenhand.models import Model
+    from evenhand.prior import NumPyroPosterior
 
 __all__ = ["Proposal", "foresee", "propose"]
 
@@ -101,7 +102,10 @@ def propose(
         # What a judgment says is in the weights.
         made = design(asked, flat(at.goal.target.pool), kind=kind, floor=floor, known=left_out)
     elif posterior is not None:
-        doubts = diagnostics.doubts(posterior) if thorough else ()
+        from evenhand.diagnostics import doubts as doubts_about
+        from evenhand.steering import steered
+
+        doubts = doubts_about(posterior) if thorough else ()
         made, poor = steered(
             asked, posterior, known=left_out, kind=kind, floor=floor, doubts=doubts
         )
@@ -147,6 +151,8 @@ def _expected_grade(
 
 def _focused(at: Snapshot, estimator: str, method: str) -> tuple[Goal, str]:
     """The contrasts that the next round is designed for, and a sentence that says which."""
+    from evenhand.answers import answer
+
     try:
         found = answer(at, estimator=estimator, method=method)
     except MissingJudgments:
@@ -181,6 +187,8 @@ def foresee(at: Snapshot, found: Estimate | None, *, population: bool = False) -
     if isinstance(at.goal.target.measure, Deviation):
         second = np.ones(len(pool))
     elif proposal.posterior is not None:
+        from evenhand.steering import learned_utility
+
         second = learned_utility(proposal.posterior, len(pool)).second_moment
     else:
         second = rank_utility(pool).second_moment * (at.top_utility or 1.0) ** 2

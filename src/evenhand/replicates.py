@@ -32,11 +32,12 @@ from evenhand.devices import by_share, mesh, place
 from evenhand.evidence import Events, Moments, cumulants, events, pool_moments
 from evenhand.intervals import DEFAULT, check_interval, chosen
 from evenhand.loops import earned, focused_studies, study_that_learns
+from evenhand.norms import contrasts
 from evenhand.precision import in_float64
 from evenhand.prior import Prior
 from evenhand.sampling import SAMPLERS, layout
 from evenhand.steering import split
-from evenhand.targets import Goal, contrasts, differences
+from evenhand.targets import Goal, differences
 from evenhand.utilities import rank_utility
 
 __all__ = [

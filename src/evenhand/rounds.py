@@ -35,7 +35,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -43,10 +42,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from evenhand.errors import StudyError
+from evenhand.folds import fold_of
 from evenhand.pools import Pool
-
-if TYPE_CHECKING:
-    from evenhand.sampling import Sample
+from evenhand.samples import Sample
 
 __all__ = [
     "Record",
@@ -422,10 +420,6 @@ def asked(study: Path, name: str) -> tuple[bool, int, list[tuple[str, str]]]:
 
 
 def _sample(folder: Path, record: Record, cells: int) -> Sample:
-    # Here, so that whoever asks only what there is to judge need not wait for JAX.
-    from evenhand.folds import fold_of
-    from evenhand.sampling import Sample
-
     columns = ["cell", "expected", *(["fold"] if record.folds > 1 else [])]
     design = pq.read_table(folder / "design.parquet", columns=columns)
     draws = pq.read_table(folder / "draws.parquet", columns=["cell"])["cell"].to_numpy()

@@ -43,14 +43,14 @@ import numpy as np
 from evenhand import residuals
 from evenhand.designs import Design
 from evenhand.errors import EvenhandError
-from evenhand.folds import FOLDS, Folds, fold_by_fold, fold_sizes, folds_for, scatter
-from evenhand.lines import cumulate, independent, pivotal, shuffle, sliced, water_fill
+from evenhand.folds import FOLDS, Folds, fold_sizes, folds_for, scatter
+from evenhand.lines import cumulate, fold_by_fold, independent, pivotal, shuffle, sliced, water_fill
 from evenhand.precision import in_float64, require_float64
+from evenhand.samples import Sample
 from evenhand.targets import Goal
 
 __all__ = [
     "SAMPLERS",
-    "Sample",
     "Sampler",
     "draw",
     "expected_by_fold",
@@ -161,52 +161,6 @@ SAMPLERS: dict[str, Sampler] = {
 
 
 _expected = {name: jax.jit(law.expected) for name, law in SAMPLERS.items()}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Sample:
-    """The draws of one round.
-
-    Attributes
-    ----------
-    sampler
-        Name of the sampler, one of `SAMPLERS`.
-    draws
-        Cell of each draw; int64, shape (n,).
-    expected
-        E_c of every cell of the pool; float64, shape (cells,).
-    fold
-        Fold of every cell, if each fold was drawn by itself; int32, shape (cells,).
-    scattered
-        Number of folds to which cells that are not certain belong at random (`evenhand.folds`,
-        equation 1), beside fold 0 of the certain ones; 0 where folds are fixed.
-    """
-
-    sampler: str
-    draws: np.ndarray
-    expected: np.ndarray
-    fold: np.ndarray | None = None
-    scattered: int = 0
-
-    @property
-    def n_folds(self) -> int:
-        """Number of folds; 1 for a round drawn as one."""
-        return 1 if self.fold is None else int(self.fold.max()) + 1
-
-    def fold_at(self, cells: np.ndarray) -> np.ndarray:
-        """Fold of the given cells; 0 for a round drawn as one."""
-        return np.zeros(len(cells), np.int32) if self.fold is None else self.fold[cells]
-
-    @property
-    def cells(self) -> np.ndarray:
-        """The distinct cells drawn, ascending: what has to be judged."""
-        return np.unique(self.draws)
-
-    def __len__(self) -> int:
-        return len(self.draws)
-
-    def __repr__(self) -> str:
-        return f"Sample({len(self):,} draws, {len(self.cells):,} distinct pairs, {self.sampler})"
 
 
 def slice_order(goal: Goal) -> np.ndarray:

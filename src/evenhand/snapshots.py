@@ -15,7 +15,6 @@ import numpy as np
 
 from evenhand.archive import Settings
 from evenhand.errors import StudyError, listed
-from evenhand.features import features
 from evenhand.ledger import Ledger
 from evenhand.rounds import Stored
 from evenhand.stages import Round
@@ -104,6 +103,7 @@ class Snapshot:
         method: str = "laplace",
     ) -> NumPyroPrior:
         """The model that learns from the study's judgments; see `evenhand.study.Study.prior`."""
+        from evenhand.features import features
         from evenhand.prior import NumPyroPrior  # here: it takes half a second
 
         signals: dict[str, np.ndarray] = {}

@@ -23,7 +23,7 @@ import numpy as np
 
 from evenhand.errors import EvenhandError, SupportError
 from evenhand.judgments import Labels
-from evenhand.sampling import Sample
+from evenhand.samples import Sample
 
 __all__ = [
     "Control",

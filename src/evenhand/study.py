@@ -36,7 +36,6 @@ from evenhand import archive, targets
 from evenhand import rounds as round_files
 from evenhand.errors import EvenhandError, StudyError
 from evenhand.exports import Export, export
-from evenhand.intervals import DEFAULT
 from evenhand.ledger import Ledger
 from evenhand.measures import Linear, Measure, Ratio, sampled
 from evenhand.pools import Pool, pool
@@ -495,7 +494,7 @@ class Study:
         *,
         level: float = 0.95,
         question: str = "queries",
-        interval: str = DEFAULT,
+        interval: str = "auto",
         stop_when: str | None = None,
         bounds: bool = False,
         combine: str = "planned",

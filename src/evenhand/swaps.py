@@ -54,7 +54,7 @@ from evenhand.estimates import Estimate
 from evenhand.estimators import combined
 from evenhand.linearisation import Near
 from evenhand.precision import in_float64
-from evenhand.sampling import Sample
+from evenhand.samples import Sample
 from evenhand.stages import Round, unplanned
 from evenhand.targets import Goal
 

@@ -41,17 +41,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from evenhand.blocks import Blocks
 from evenhand.errors import EvenhandError
 from evenhand.measures import Deviation, Linear, Listwise, Measure, Pairwise, Ratio, sampled
 from evenhand.pools import Pool, dense, stretches
 from evenhand.precision import in_float64
+
+if TYPE_CHECKING:
+    from evenhand.blocks import Blocks
 
 __all__ = [
     "GOALS",
@@ -62,10 +62,8 @@ __all__ = [
     "baseline",
     "best",
     "contrast",
-    "contrasts",
     "differences",
     "goal",
-    "norm",
     "order",
     "pair",
     "pairs",
@@ -181,6 +179,8 @@ class Target:
 
     def blocks(self, first: int = 0, last: int | None = None) -> Blocks:
         """The weights in blocks: those of all cells, or of a stretch of them."""
+        from evenhand.blocks import Blocks
+
         start = self.start[first : len(self.pool) + 1 if last is None else last + 1]
         here = slice(start[0], start[-1])
         return Blocks.of(start, self.system[here], self.weight[here], len(self.systems))
@@ -302,66 +302,21 @@ class Goal:
     @in_float64
     def at(self, cells: np.ndarray) -> np.ndarray:
         """a_c of some cells: float64, shape (cells given, contrasts)."""
+        from evenhand.norms import contrasts
+
         return np.asarray(contrasts(self.target.weights(cells), self.matrix))
 
     @in_float64
     def norms(self) -> np.ndarray:
         """||a_c|| of every cell, equation (3): float64, shape (cells,)."""
-        matrix, importance = jnp.asarray(self.matrix), jnp.asarray(self.importance)
+        from evenhand.norms import by_block
+
         found = np.empty(len(self.target.pool))
         for first, last in self.target.pieces():
             blocks = self.target.blocks(first, last)
-            found[first:last] = np.asarray(_norms(blocks, matrix, importance))[: last - first]
+            norms = by_block(blocks, self.matrix, self.importance)
+            found[first:last] = np.asarray(norms)[: last - first]
         return found
-
-
-@jax.jit
-def contrasts(weights: jax.typing.ArrayLike, matrix: jax.typing.ArrayLike) -> jax.Array:
-    """The contrasts a = C w, with exactly 0 where a comparative contrast meets equal weights.
-
-    Parameters
-    ----------
-    weights
-        w, shape (..., systems).
-    matrix
-        C, shape (contrasts, systems).
-
-    Returns
-    -------
-    jax.Array
-        a, shape (..., contrasts).
-
-    Notes
-    -----
-    C w = C (w - max w) + (C 1) max w, and a row whose entries sum to 0 but for rounding counts as
-    summing to 0.
-    """
-    weights, matrix = jnp.asarray(weights), jnp.asarray(matrix)
-    level = weights.max(-1, keepdims=True)
-    total = matrix.sum(-1)
-    size = jnp.abs(matrix).sum(-1)
-    total = jnp.where(jnp.abs(total) <= 16 * jnp.finfo(matrix.dtype).eps * size, 0.0, total)
-    return (weights - level) @ matrix.T + level * total
-
-
-def norm(contrast_values: jax.Array, importance: jax.Array) -> jax.Array:
-    """||a|| = sqrt(sum_i h_i a_i^2), equation (3), with the subgradient 0 where all a_i are 0.
-
-    Parameters
-    ----------
-    contrast_values
-        a, shape (..., contrasts).
-    importance
-        h, shape (contrasts,).
-    """
-    square = (contrast_values**2) @ importance
-    positive = square > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
-
-
-@jax.jit
-def _norms(blocks: Blocks, matrix: jax.Array, importance: jax.Array) -> jax.Array:
-    return blocks.map(lambda w: norm(contrasts(w, matrix), importance)).reshape(-1)
 
 
 def contrast(

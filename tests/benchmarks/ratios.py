@@ -1,6 +1,7 @@
 """AP and nDCG from few judgments: error beside uniform and statAP-like sampling at the same cost.
 
     python tests/benchmarks/ratios.py [--replications 40] [--sizes 2216 4432] [--systems 20]
+                                      [--methods statAP "two rounds"]
 
 On TREC-8, 20 of 71 runs at depth 100. Each method draws n pairs; what is to be met is the value
 that all judgments of the pool give. Errors are of all differences of two systems.
@@ -8,7 +9,7 @@ that all judgments of the pool give. Errors are of all differences of two system
 - infAP: uniform draws without replacement, and trec_eval's ``infAP`` (through pytrec_eval).
 - uniform: the same draws, the ratio of Horvitz-Thompson sums.
 - statAP: draws with the prior of statAP, the same share for each query, the same ratio.
-- evenhand: `evenhand.ratios`, one round, and two of which the second learns from the first.
+- evenhand: `evenhand.ratios`, one round, and two or four that learn from those before them.
 """
 
 from __future__ import annotations
@@ -81,6 +82,11 @@ def ranked(cells: Pool) -> dict[str, dict[str, dict[str, float]]]:
     return found
 
 
+def parts(n: int, rounds: int) -> list[int]:
+    """So many draws, as even as can be."""
+    return [n * (k + 1) // rounds - n * k // rounds for k in range(rounds)]
+
+
 def methods(goal: targets.Goal, utility: np.ndarray) -> dict[str, Callable]:
     """Name of each method to what it makes of a key and a number of draws: value, covers."""
     cells = goal.target.pool
@@ -121,7 +127,8 @@ def methods(goal: targets.Goal, utility: np.ndarray) -> dict[str, Callable]:
     return {
         **found,
         "one round": partial(ours, sizes=lambda n: [n]),
-        "two rounds": partial(ours, sizes=lambda n: [n // 2, n - n // 2]),
+        "two rounds": partial(ours, sizes=lambda n: parts(n, 2)),
+        "four rounds": partial(ours, sizes=lambda n: parts(n, 4)),
     }
 
 
@@ -131,6 +138,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[2216, 4432])
     parser.add_argument("--systems", type=int, default=20)
     parser.add_argument("--measures", nargs="+", default=["AP@100", "nDCG@10"])
+    parser.add_argument("--methods", nargs="+", help="only these")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     judged = (DATA / "judged-runs.txt").read_text().split()
@@ -141,7 +149,7 @@ def main() -> None:
     x, y = np.triu_indices(options.systems, 1)
     print(f"{len(cells):,} pairs, {options.replications} replications")
     heads = ("rmse", "se", "bias", "tau", "covered", "width")
-    print(f"{'measure':<10}{'n':>6} {'method':<10}" + "".join(f"{h:>9}" for h in heads))
+    print(f"{'measure':<10}{'n':>6} {'method':<12}" + "".join(f"{h:>9}" for h in heads))
     for name in options.measures:
         base = targets.target(cells, name)
         goal = targets.rank(base)
@@ -150,6 +158,8 @@ def main() -> None:
         aim = truth[x] - truth[y]
         for n in options.sizes:
             for method, made in methods(goal, utility).items():
+                if options.methods and method not in options.methods:
+                    continue
                 value, covered, width = [], [], []
                 for key in jax.random.split(jax.random.key(n), options.replications):
                     found = made(key, n)
@@ -173,7 +183,7 @@ def main() -> None:
                     np.mean(width) if width else np.nan,
                 )
                 print(
-                    f"{name:<10}{n:>6} {method:<10}" + "".join(f"{v:>9.4f}" for v in shown),
+                    f"{name:<10}{n:>6} {method:<12}" + "".join(f"{v:>9.4f}" for v in shown),
                     flush=True,
                 )
 

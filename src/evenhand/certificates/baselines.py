@@ -55,8 +55,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from evenhand.norms import norm
 from evenhand.precision import require_float64
-from evenhand.targets import norm
 
 __all__ = [
     "Bound",

@@ -62,7 +62,8 @@ from evenhand.certificates.cases import (
 )
 from evenhand.designs import Gap, variance
 from evenhand.errors import EvenhandError
-from evenhand.targets import Goal, contrasts, norm
+from evenhand.norms import contrasts, norm
+from evenhand.targets import Goal
 from evenhand.utilities import Utility, known_utility
 
 __all__ = [

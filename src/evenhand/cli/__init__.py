@@ -6,7 +6,6 @@ The only rooms that print or exit. Results go to stdout, progress and notes to s
 
 from __future__ import annotations
 
-import gc
 import importlib.metadata
 
 import click
@@ -54,7 +53,4 @@ def main(debug: bool) -> None:
     `evenhand demo` shows all of it on made data. For shell completion, put
     eval "$(_EVENHAND_COMPLETE=bash_source evenhand)" into ~/.bashrc (or zsh_source, fish_source).
     """  # noqa: D301 - click wants the backspace itself
-    # Imports and tracing make many objects that stay: to look through them again and again for
-    # cycles takes a tenth of a short command's time.
-    gc.set_threshold(100_000, 50, 100)
     keep_compiled()

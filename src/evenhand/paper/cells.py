@@ -33,8 +33,8 @@ import numpy as np
 
 from evenhand.designs import mixture, proposal, variance
 from evenhand.errors import EvenhandError
+from evenhand.norms import contrasts, norm
 from evenhand.precision import in_float64
-from evenhand.targets import contrasts, norm
 
 __all__ = ["DESIGNS", "SINGLE", "Cells", "Question", "questions", "single", "variances"]
 

@@ -49,7 +49,7 @@ from evenhand.lines import Borders, between, duels
 from evenhand.measures import Measure
 from evenhand.pools import Pool, codes_in
 from evenhand.precision import in_float64
-from evenhand.sampling import Sample
+from evenhand.samples import Sample
 from evenhand.scale.cells import CELL, Question, cells, proposal
 from evenhand.scale.engines import Workspace
 from evenhand.scale.entries import Entries, entries, weighed
