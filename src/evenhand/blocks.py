@@ -65,7 +65,8 @@ class Blocks:
             Number of systems.
         """
         n_cells, bounds = len(start) - 1, start - start[0]
-        size = 1 << max(8, min(16, (1 << 19) // k).bit_length() - 1)
+        # About a megabyte when dense: what is made of it then stays in a core's cache.
+        size = 1 << min(max(((1 << 17) // k).bit_length() - 1, 8), 16)
         size = min(size, 1 << max(n_cells - 1, 0).bit_length())
         bounds = bounds[np.minimum(np.arange(0, n_cells + size, size), n_cells)]
         n_blocks = len(bounds) - 1

@@ -21,6 +21,8 @@ from made import made_pool
 
 from evenhand import designs, estimators, sampling, simulation, targets
 from evenhand.measures import parse
+from evenhand.norms import by_block
+from evenhand.samples import Sample
 from evenhand.utilities import known_utility, rank_utility
 
 MEASURE = parse("DCG@100")
@@ -59,6 +61,46 @@ def plain_draw(q: np.ndarray, n: int) -> np.ndarray:
     return order[np.searchsorted(end, points, side="right")]
 
 
+def plain_estimate(
+    target: targets.Target, draws: np.ndarray, expected: np.ndarray, said: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Systems, their contrasts with the mean, and what an interval needs, in NumPy, by entry."""
+    pool, k = target.pool, len(target.systems)
+    at, count = pool.start[:-1], np.diff(pool.start)
+    votes = (1.0 - np.log(np.arange(1, pool.depth + 1)) / np.log1p(pool.depth))[pool.rank - 1]
+    mass = expected * (0.1 + np.add.reduceat(votes, at) / k)
+    reach = np.sqrt(1.0 - expected) / np.where(expected > 0, expected, np.inf)
+    middle = np.add.reduceat(target.weight, at) / k * reach
+    own = target.weight * np.repeat(reach, count)
+    here, heavy = np.repeat(middle, count), np.repeat(mass, count)
+    apart = own - here
+
+    def summed(by_entry: np.ndarray) -> np.ndarray:
+        return np.bincount(target.system, heavy * by_entry, minlength=k)
+
+    # Where a system does not return a document its contrast is minus the mean: summed over all
+    # cells, and taken back where it does.
+    squares, cubes = (own**2, apart**2, here**2), (own**3, apart**3, here**3)
+    second = summed(squares[0]), summed(squares[1] - squares[2]) + mass @ middle**2
+    fourth = summed(squares[0] ** 2), summed(squares[1] ** 2 - squares[2] ** 2) + mass @ middle**4
+    signed = summed(cubes[0]), summed(cubes[1] + cubes[2]) - mass @ middle**3
+    third = summed(cubes[0]), summed(np.abs(cubes[1]) - cubes[2]) + mass @ middle**3
+    weights, f = target.weights(draws), 1.0 - expected[draws]
+    value, variance = [], []
+    for w in (weights, weights - weights.mean(1, keepdims=True)):
+        z = w * (said / expected[draws])[:, None]
+        left = np.count_nonzero(f)
+        away = z - f @ z / f.sum()
+        value.append(z.sum(0))
+        variance.append(left / (left - 1.0) * f @ away**2)
+    return {
+        "estimate": np.concatenate(value),
+        "variance": np.concatenate(variance),
+        "event": np.concatenate(fourth) / np.concatenate(second),
+        "side": np.abs(np.concatenate(signed)) / np.concatenate(third),
+    }
+
+
 class Timed(NamedTuple):
     """A step, seconds of its first call and of the best later one, and of NumPy's; bytes it moves.
 
@@ -92,7 +134,7 @@ def large(target: targets.Target, n_draws: int) -> Iterator[Timed]:
     second, q0 = jnp.asarray(utility.second_moment), jnp.asarray(target.mean_weight())
 
     def design() -> jax.Array:
-        norms = targets._norms(blocks, matrix, importance)[:n_cells]
+        norms = by_block(blocks, matrix, importance)[:n_cells]
         return designs.mixture(designs.proposal(norms, second), q0 / q0.sum(), 0.1)
 
     def plain() -> np.ndarray:
@@ -115,8 +157,20 @@ def large(target: targets.Target, n_draws: int) -> Iterator[Timed]:
     yield Timed("draw", *timed(draw), plain_seconds, 32.0 * n_cells)
     draws, expected = map(np.asarray, draw())
     truth = (np.random.default_rng(1).random(n_cells) < 0.05).astype(float)
-    judged = estimators.Round(sampling.Sample("distinct", draws, expected), truth[draws])
-    yield Timed("estimate", *timed(lambda: estimators.estimate(goal, [judged]).value))
+    judged = estimators.Round(Sample("distinct", draws, expected), truth[draws])
+
+    def beside() -> dict[str, np.ndarray]:
+        return plain_estimate(target, draws, expected, judged.utility)
+
+    # Weight and system of every entry, rank too; E of every cell.
+    moved = 16.0 * entries + 8.0 * n_cells
+    times = timed(lambda: estimators.estimate(goal, [judged]).value)
+    yield Timed("estimate", *times, timed(beside)[1], moved)
+    found = estimators.estimate(goal, [judged])
+    every = np.concatenate([np.eye(len(target.systems)), goal.matrix])
+    ours = found.evidence.moments(every, np.concatenate([found.value, found.contrast]))
+    for name, value in beside().items():
+        np.testing.assert_allclose(getattr(ours, name), value, rtol=1e-7, atol=1e-12, err_msg=name)
 
 
 def replicated(replications: int) -> Iterator[Timed]:
@@ -139,20 +193,27 @@ def replicated(replications: int) -> Iterator[Timed]:
 
     loops = min(replications, 200)
 
-    def plain() -> float:
+    def plain(sampler: str) -> float:
         rng, q, end = np.random.default_rng(0), made.q, np.cumsum(made.q)
         worth = goal.target.weights(np.arange(len(q)))[:, 0] * truth
+        pi = np.asarray(sampling.SAMPLERS["distinct"].expected(jnp.asarray(q), 250))
         found = []
         for _ in range(loops):
-            drawn = np.searchsorted(end / end[-1], rng.random(250), side="right")
-            z = worth[drawn] / q[drawn]
-            found.append((z.mean(), z.std(ddof=1)))
+            if sampler == "iid":
+                drawn = np.searchsorted(end / end[-1], rng.random(250), side="right")
+                z = worth[drawn] / q[drawn]
+                found.append((z.mean(), z.std(ddof=1)))
+                continue
+            order = rng.permutation(len(pi))
+            points = rng.random() + np.arange(250)
+            drawn = order[np.searchsorted(np.cumsum(pi[order]), points, side="right")]
+            z, f = worth[drawn] / pi[drawn], 1.0 - pi[drawn]
+            found.append((z.sum(), np.sqrt(f @ (z - f @ z / f.sum()) ** 2)))
         return float(np.mean(found))
 
-    plain_seconds = timed(plain)[1] * replications / loops
     for sampler in ("iid", "distinct"):
         times = timed(lambda s=sampler: studies(s))
-        beside = plain_seconds if sampler == "iid" else np.nan
+        beside = timed(lambda s=sampler: plain(s))[1] * replications / loops
         yield Timed(f"{replications:,} studies, {sampler}", *times, beside)
 
 
