@@ -109,6 +109,23 @@ def test_the_weights_of_full_precision_lists_sum_to_their_length(runs):
     np.testing.assert_allclose(found.total(), np.array(lengths) / 3 / n_queries, rtol=1e-14)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_alike_is_what_dense_columns_say(seed, monkeypatch):
+    monkeypatch.setattr(targets, "_HASHED", 50)  # several stretches of a small pool
+    rng = np.random.default_rng(seed)
+    weights = rng.integers(0, 3, (40, 6)) / 4.0
+    weights[:, 3] = weights[:, 1]
+    weights[:, 4] = rng.permutation(weights[:, 1])  # the same weights, of other pairs
+    weights[:, 5] = weights[:, 0]
+    weights[rng.integers(40), 5] += 2.0**-50
+    found = random_target(seed, 6)
+    made = Target.of_weights(found.pool, found.measure, weights[: len(found.pool)])
+    columns = weights[: len(found.pool)].T
+    first = [next(i for i in range(6) if (columns[i] == column).all()) for column in columns]
+    np.testing.assert_array_equal(made.alike(), first)
+    assert first == [0, 1, 2, 1, 4, 5]
+
+
 def test_systems_that_are_alike(tiny):
     found, _ = tiny("twins")
     assert found.identical() == [[0, 1]]

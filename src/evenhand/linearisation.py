@@ -367,8 +367,9 @@ def expected_goal(goal: Goal, mean: np.ndarray, top: float = 1.0) -> Goal:
 
     How many relevant documents a query has is not known well beforehand, and where there are more
     than a measure looks at, their number does not matter: the gradient is a mean over `SCALES` of
-    what is expected. The systems' own values count beside the contrasts, since in a difference what
-    both are divided by nearly cancels, and neither may then be told well.
+    what is expected. The systems' own values count beside the contrasts, each as much as these
+    hang on it, since in a difference what both are divided by nearly cancels, and neither may then
+    be told well.
 
     Parameters
     ----------
@@ -388,7 +389,7 @@ def expected_goal(goal: Goal, mean: np.ndarray, top: float = 1.0) -> Goal:
     plain = Target.of_weights(pool, goal.target.measure, weights / sum(SCALES))
     everywhere = _Everywhere(pool, plain.measure, plain.weight, plain.entries)
     own = np.eye(len(pool.systems))
-    counts = np.full(len(own), goal.importance.mean())
+    counts = goal.importance @ goal.matrix**2
     return replace(
         goal,
         target=everywhere,

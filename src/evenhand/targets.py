@@ -73,6 +73,8 @@ __all__ = [
 
 #: Entries whose weights are dense, block by block, at a time.
 PIECE = 1 << 23
+#: Entries hashed at a time, few enough to stay in a core's cache.
+_HASHED = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -214,17 +216,41 @@ class Target:
 
         Where weights are to stand beside errors of scores, these must be the same, too.
         """
-        columns = [self.cell, self.weight]
+        columns = [self.weight]
         if isinstance(self.measure, Deviation) and self.entries is None:
             columns.append(self.pool.score)
+        counts = self._fingerprints(columns)
+        seeming = [np.flatnonzero(counts == count) for count in np.unique(counts)]
         groups: dict[bytes, list[int]] = {}
-        for j in range(len(self.systems)):  # a system's entries at a time, of millions
-            counts = np.flatnonzero((self.system == j) & (self.weight != 0))
-            digest = hashlib.sha256()
+        for j in sorted(int(j) for alike in seeming if len(alike) > 1 for j in alike):
+            own = np.flatnonzero((self.system == j) & (self.weight != 0))
+            cell = np.searchsorted(self.start, own, side="right")
+            digest = hashlib.sha256(cell.tobytes())
             for column in columns:
-                digest.update(column[counts].tobytes())
+                digest.update(column[own].tobytes())
             groups.setdefault(digest.digest(), []).append(j)
         return [group for group in groups.values() if len(group) > 1]
+
+    def _fingerprints(self, columns: Sequence[np.ndarray]) -> np.ndarray:
+        """A number of each system that differs, but for rare chance, where a column of it does.
+
+        The sum of numbers in [0, 1) that are made from cell and columns of each entry that counts.
+        Alike systems have the same sum to the bit, since both are added in the order of the cells.
+        """
+        found = np.zeros(len(self.systems))
+        for first, last in stretches(self.start, _HASHED):
+            here = slice(self.start[first], self.start[last])
+            mixed = np.repeat(
+                np.arange(first, last, dtype=np.uint64), np.diff(self.start[first : last + 1])
+            )
+            for column in columns:
+                mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0x9E3779B97F4A7C15)
+                mixed ^= np.ascontiguousarray(column[here], np.float64).view(np.uint64)
+            mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            mixed ^= mixed >> np.uint64(27)
+            made = np.where(self.weight[here] != 0, (mixed >> np.uint64(11)) * 2.0**-53, 0.0)
+            found += np.bincount(self.system[here], made, minlength=len(found))
+        return found
 
     def alike(self) -> np.ndarray:
         """The first system that weighs the same pairs alike, often itself: int, shape (systems,).
