@@ -16,7 +16,7 @@ from evenhand.errors import EvenhandError
 from evenhand.estimators import estimate
 from evenhand.features import features
 from evenhand.gradients import Levels, gradient
-from evenhand.linearisation import expected_goal, guessed
+from evenhand.linearisation import SCALES, expected_goal, guessed
 from evenhand.pools import pool
 from evenhand.prior import NumPyroPrior
 from evenhand.ratios import check_draws, estimate_ratio
@@ -127,6 +127,33 @@ def test_estimates_come_near_and_intervals_cover(name):
     spread = np.std(estimates, 0)
     assert (np.abs(np.mean(estimates, 0) - value) < 0.5 * spread).all()
     assert np.mean(covered) > 0.85
+
+
+@pytest.mark.parametrize("name", ["AP@20", "nDCG@10"])
+@pytest.mark.parametrize("kind", ["rank", "pair"])
+def test_norms_of_a_design_are_those_expected(name, kind):
+    """Against differences of the measure, at each part of the utilities that are expected."""
+    cells, _ = made(queries=3)
+    target = targets.target(cells, name)
+    goal = targets.pair(target, "s0", "s2") if kind == "pair" else targets.goal(target, kind)
+    mean = guessed(cells, 1.0)
+    step = 1e-6
+    found = expected_goal(goal, mean)
+    # A system's own value counts as much as contrasts hang on it: for a pair, that of these two.
+    own = found.importance[len(goal.names) :]
+    np.testing.assert_allclose(own, [1, 0, 1, 0, 0] if kind == "pair" else np.full(5, 0.8))
+
+    def value(utility: np.ndarray) -> np.ndarray:
+        return gradient(cells, target.measure, Levels(np.ones(1), utility[:, None])).value
+
+    for cell in np.random.default_rng(0).choice(len(cells), 8, replace=False):
+        square = 0.0
+        for scale in SCALES:
+            moved = np.where(np.arange(len(cells)) == cell, step, 0.0)
+            slope = (value(scale * mean + moved) - value(scale * mean - moved)) / (2 * step)
+            square += scale * (found.matrix @ slope) ** 2 @ found.importance
+        expected = np.sqrt(square / sum(SCALES))
+        np.testing.assert_allclose(found.norms()[cell], expected, rtol=1e-5, atol=1e-9)
 
 
 def test_cross_fitted():

@@ -110,7 +110,8 @@ def methods(goal: targets.Goal, utility: np.ndarray) -> dict[str, Callable]:
                 known = known_utilities(rounds, len(cells))
                 posterior = prior.fit([labels(rounds)])[0]
                 mean = posterior.predict(np.arange(len(cells))).mean
-                expected = expected_goal(goal, np.where(np.isfinite(known), known, mean))
+                mean = np.where(np.isfinite(known), known, mean)
+                expected = expected_goal(goal, mean)
                 made, _ = steered(expected, posterior, known=np.isfinite(known))
             sample = draw(jax.random.fold_in(key, number), made, size)
             past = tuple(one.name for one in rounds)
