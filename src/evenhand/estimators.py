@@ -285,7 +285,7 @@ def estimate(
             within = possible(stage, expected)
             predicted = target.values(np.where(within, weight * mean, 0.0))
             value += predicted
-            contrast += np.asarray(contrasts(predicted, goal.matrix))
+            contrast += contrasts(predicted, goal.matrix)
         for one in stage:
             draws = one.sample.draws
             weights = target.weights(draws)
@@ -309,7 +309,7 @@ def estimate(
             contrast += contrasted
             covariance += cov
             contrast_covariance += contrast_cov
-            size = np.sqrt(np.asarray(contrasts(weights, goal.matrix)) ** 2 @ goal.importance)
+            size = np.sqrt(contrasts(weights, goal.matrix) ** 2 @ goal.importance)
             shares.append(weight[draws] * size / expected[draws])
             judged += np.abs(one.utility) @ weights
     disagreed, contrasts_disagreed, judged_again = noise(goal, together, by_cell)

@@ -431,7 +431,7 @@ class Evidence:
         for one in self.rounds:
             said = one.residual != 0  # of all others one row tells
             weights = self.target.weights(one.sample.draws[said])
-            z = np.asarray(contrasts(weights, matrix)) * (n * one.residual[said])[:, None]
+            z = contrasts(weights, matrix) * (n * one.residual[said])[:, None]
             rows.append(z)
             times.append(np.ones(len(z)))
             times[0] += np.count_nonzero(~said)
@@ -439,7 +439,7 @@ class Evidence:
         reach = n * self.top * self.rounds[0].reach  # of the stage, alike for each of its rounds
         cells = np.flatnonzero(reach)
         for some in np.array_split(cells, -(-len(cells) // _CELLS)) if len(cells) else ():
-            x = np.asarray(contrasts(self.target.weights(some), matrix)) * reach[some, None]
+            x = contrasts(self.target.weights(some), matrix) * reach[some, None]
             low, high = np.minimum(low, x.min(0)), np.maximum(high, x.max(0))
         return Terms(np.concatenate(rows), np.concatenate(times), low, high)
 

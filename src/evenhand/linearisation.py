@@ -400,7 +400,7 @@ def expected_goal(goal: Goal, mean: np.ndarray, top: float = 1.0) -> Goal:
         here = near.weights(every, np.full(len(pool), top)) / top
         weights += scale * here
         for some in np.array_split(every, -(-len(every) // _CELLS)):
-            square[some] += scale * np.asarray(contrasts(here[some], matrix)) ** 2 @ importance
+            square[some] += scale * contrasts(here[some], matrix) ** 2 @ importance
     plain = Target.of_weights(pool, goal.target.measure, weights / sum(SCALES))
     return _Expected(
         _Everywhere(pool, plain.measure, plain.weight, plain.entries),

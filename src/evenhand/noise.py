@@ -126,7 +126,7 @@ def noise(
     if not told.any():
         return _nothing(goal)
     weights = goal.target.weights(cells)
-    values = np.asarray(contrasts(weights, goal.matrix))
+    values = contrasts(weights, goal.matrix)
     size = factor * (values**2 @ goal.importance)
     pooled = np.average(variance[told], weights=size[told] if size[told].any() else None)
     add = factor * np.where(told, variance, pooled) / count

@@ -7,6 +7,8 @@ with w the weights of all systems on a cell (`evenhand.targets`, equations 2 and
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -15,20 +17,19 @@ from evenhand.blocks import Blocks
 __all__ = ["by_block", "contrasts", "norm"]
 
 
-@jax.jit
-def contrasts(weights: jax.typing.ArrayLike, matrix: jax.typing.ArrayLike) -> jax.Array:
+def contrasts(weights: Any, matrix: Any) -> Any:
     """The contrasts a = C w, with exactly 0 where a comparative contrast meets equal weights.
 
     Parameters
     ----------
     weights
-        w, shape (..., systems).
+        w, shape (..., systems); of NumPy or JAX, and so is what comes back.
     matrix
         C, shape (contrasts, systems).
 
     Returns
     -------
-    jax.Array
+    array
         a, shape (..., contrasts).
 
     Notes
@@ -36,11 +37,12 @@ def contrasts(weights: jax.typing.ArrayLike, matrix: jax.typing.ArrayLike) -> ja
     C w = C (w - max w) + (C 1) max w, and a row whose entries sum to 0 but for rounding counts as
     summing to 0.
     """
-    weights, matrix = jnp.asarray(weights), jnp.asarray(matrix)
+    xp = weights.__array_namespace__()
+    matrix = xp.asarray(matrix)
     level = weights.max(-1, keepdims=True)
     total = matrix.sum(-1)
-    size = jnp.abs(matrix).sum(-1)
-    total = jnp.where(jnp.abs(total) <= 16 * jnp.finfo(matrix.dtype).eps * size, 0.0, total)
+    size = xp.abs(matrix).sum(-1)
+    total = xp.where(xp.abs(total) <= 16 * xp.finfo(matrix.dtype).eps * size, 0.0, total)
     return (weights - level) @ matrix.T + level * total
 
 

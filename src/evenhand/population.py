@@ -169,8 +169,8 @@ def between_queries(
     return (
         excess(of_queries, z, rest),
         excess(
-            np.asarray(contrasts(of_queries, matrix)),
-            np.asarray(contrasts(z, matrix)),
+            contrasts(of_queries, matrix),
+            contrasts(z, matrix),
             matrix @ rest @ matrix.T,
         ),
     )

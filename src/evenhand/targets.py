@@ -330,7 +330,7 @@ class Goal:
         """a_c of some cells: float64, shape (cells given, contrasts)."""
         from evenhand.norms import contrasts
 
-        return np.asarray(contrasts(self.target.weights(cells), self.matrix))
+        return contrasts(self.target.weights(cells), self.matrix)
 
     @in_float64
     def norms(self) -> np.ndarray:
