@@ -325,7 +325,6 @@ class Goal:
             f"Goal({self.kind}: {len(self.names)} contrasts of {len(self.target.systems)} systems)"
         )
 
-    @in_float64
     def at(self, cells: np.ndarray) -> np.ndarray:
         """a_c of some cells: float64, shape (cells given, contrasts)."""
         from evenhand.norms import contrasts
