@@ -195,6 +195,26 @@ def test_cross_fitted_with_several_levels():
     assert fitted[0].pairs.std_error[twins] == 0
 
 
+@pytest.mark.parametrize("name", ["AP@20", GRADED])
+def test_predictions_of_what_is_certain_do_not_matter(name):
+    cells, grade = made(queries=6)
+    goal = asked(name, cells)
+    utility, _ = truth(goal, grade)
+    sample = drawn(goal, 150)
+    certain = sample.expected == 1
+    assert 20 < certain.sum() < 150
+    rounds = [Round(sample, utility[sample.draws])]
+    rng = np.random.default_rng(0)
+    mean = 0.3 * utility + rng.random(len(cells))
+    other = np.where(certain, utility.max() * rng.random(len(cells)), mean)
+    first, second = (estimate_ratio(goal, rounds, controls=[Control(m)]) for m in (mean, other))
+    np.testing.assert_allclose(second.value, first.value, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(second.std_error, first.std_error, rtol=1e-9)
+    np.testing.assert_allclose(second.contrast_low, first.contrast_low, rtol=0, atol=1e-10)
+    wrong = np.where(certain, mean, other + 0.2)
+    assert np.abs(estimate_ratio(goal, rounds, controls=[Control(wrong)]).value - first.value).max()
+
+
 def test_what_is_refused():
     cells, grade = made(queries=4)
     goal = asked("AP@20", cells)

@@ -18,8 +18,9 @@ measure is linearised between both,
 
 with M_x the number of relevant documents predicted, trusted to within a share rho of itself, and
 s_x the deviation of the number estimated. Where draws tell N well, lambda is 1 and V^ is V(u^);
-where they tell little, V^ does not divide by what they say. A prediction between two levels of
-utility reaches the upper one in part. V^ has the gradient, with w' the derivative of w,
+where they tell little, V^ does not divide by what they say. For a pair that was certain to be drawn
+v is what was judged. A prediction between two levels of utility reaches the upper one in part. V^
+has the gradient, with w' the derivative of w,
 
     dV^ / du^_c = w_c(v) + lambda sum_b w'_cb(v) (u^_b - v_b),                               (3)
 
@@ -292,7 +293,7 @@ def _steps(utility: np.ndarray, gain: np.ndarray) -> np.ndarray:
 def _estimated(found: Combination, gain: np.ndarray, n_cells: int) -> tuple[np.ndarray, np.ndarray]:
     """Equation (1) for which level each cell reaches, and what was predicted of it.
 
-    Both have shape (cells, levels).
+    Both have shape (cells, levels). Of what was certain to be drawn nothing need be predicted.
     """
     reached, predicted = np.zeros((2, n_cells, len(gain)))
     for weight, stage, mean in zip(found.by_cell, found.together, found.means, strict=True):
@@ -303,7 +304,21 @@ def _estimated(found: Combination, gain: np.ndarray, n_cells: int) -> tuple[np.n
             draws = one.sample.draws
             residual = _steps(one.utility, gain) - steps[draws]
             np.add.at(reached, draws, residual * (weight[draws] / expected[draws])[:, None])
-    return reached + predicted, predicted
+    reached += predicted
+    return reached, np.where(_certain(found, n_cells)[:, None], reached, predicted)
+
+
+def _certain(found: Combination, n_cells: int) -> np.ndarray:
+    """Which cells each stage that counts there was sure to draw: bool, shape (cells,)."""
+    certain = np.ones(n_cells, bool)
+    for weight, stage in zip(found.by_cell, found.together, strict=True):
+        drawn = expected_counts(stage, n_cells) > 0
+        for one in stage:
+            expected = one.sample.expected
+            free = np.asarray(SAMPLERS[one.sample.sampler].free(jnp.asarray(expected)))
+            drawn &= (expected == 0) | (free == 0)
+        certain &= drawn | (weight == 0)
+    return certain
 
 
 def _missed(found: Combination, gain: np.ndarray, n_cells: int) -> np.ndarray:

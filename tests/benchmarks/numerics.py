@@ -67,7 +67,8 @@ def plain_estimate(
     """Systems, their contrasts with the mean, and what an interval needs, in NumPy, by entry."""
     pool, k = target.pool, len(target.systems)
     at, count = pool.start[:-1], np.diff(pool.start)
-    votes = (1.0 - np.log(np.arange(1, pool.depth + 1)) / np.log1p(pool.depth))[pool.rank - 1]
+    depth = pool.depth or pool.rank.max()
+    votes = (1.0 - np.log(np.arange(1, depth + 1)) / np.log1p(depth))[pool.rank - 1]
     mass = expected * (0.1 + np.add.reduceat(votes, at) / k)
     reach = np.sqrt(1.0 - expected) / np.where(expected > 0, expected, np.inf)
     middle = np.add.reduceat(target.weight, at) / k * reach
