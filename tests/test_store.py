@@ -379,7 +379,7 @@ except StudyError as error:
 """
 
 
-@pytest.mark.skipif(os.name != "posix", reason="permissions")
+@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
 @pytest.mark.parametrize(("file", "folder"), [(0o444, 0o777), (0o444, 0o555)])
 def test_a_read_only_store_can_be_read(file, folder):
     with tempfile.TemporaryDirectory() as top:
@@ -399,7 +399,7 @@ def test_a_read_only_store_can_be_read(file, folder):
         assert rows(store) == kept
 
 
-@pytest.mark.skipif(os.name != "posix", reason="links")
+@pytest.mark.skipif(os.name != "posix", reason="making links may need rights elsewhere")
 def test_a_link_leads_to_the_store(store, tmp_path):
     fill(store)
     (tmp_path / "folder").mkdir()
@@ -434,7 +434,7 @@ except StudyError as error:
 """
 
 
-@pytest.mark.skipif(os.name != "posix", reason="resource limits")
+@pytest.mark.skipif(os.name != "posix", reason="resource limits are POSIX's")
 @pytest.mark.parametrize("limit", [0, 5_000, 100_000, 400_000])
 def test_a_file_that_cannot_grow(store, limit):
     kept = fill(store)
@@ -555,7 +555,7 @@ for batch in range(int(sys.argv[2]), 10**9):
 """
 
 
-@pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
+@pytest.mark.skipif(os.name != "posix", reason="SIGKILL is POSIX's")
 def test_killed_writers_lose_nothing(store):
     chance = random.Random(7)
     acknowledged: set[int] = set()

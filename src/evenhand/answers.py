@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from evenhand.confidence import INTERVAL
 from evenhand.controls import control, cross_fit
 from evenhand.deviations import estimate_deviation
 from evenhand.errors import EvenhandError, MissingJudgments, SupportError
 from evenhand.estimates import Estimate
 from evenhand.estimators import estimate
-from evenhand.intervals import DEFAULT, check_interval, chosen
+from evenhand.intervals import check_interval, chosen
 from evenhand.linearisation import expected_goal, guessed
 from evenhand.measures import Deviation, Listwise, Pairwise, Ratio
 from evenhand.models import Model
@@ -38,7 +39,7 @@ def answer(
     *,
     level: float = 0.95,
     question: str = "queries",
-    interval: str = DEFAULT,
+    interval: str = INTERVAL,
     stop_when: str | None = None,
     bounds: bool = False,
     combine: str = "planned",

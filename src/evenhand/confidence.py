@@ -1,4 +1,4 @@
-"""How sure to be: the level of an interval, the probability with which it covers."""
+"""How sure to be: the level of an interval, the probability with which it covers, and its kind."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import numpy as np
 
 from evenhand.errors import EvenhandError
 
-__all__ = ["Level", "check_level", "percent"]
+__all__ = ["INTERVAL", "Level", "check_level", "percent"]
+
+#: The interval that is taken if nothing else is asked for, a name of `evenhand.intervals`.
+INTERVAL = "auto"
 
 #: One for all contrasts, or one for each.
 Level = float | np.ndarray

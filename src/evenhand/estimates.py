@@ -57,7 +57,7 @@ class Answer(Result):
 
     def _asked(self) -> str:
         """What was asked, and what was judged: the head of the title."""
-        raise NotImplementedError
+        raise NotImplementedError  # each kind of estimate's own
 
     def _systems(self) -> dict[str, Any]:
         return {

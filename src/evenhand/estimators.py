@@ -60,7 +60,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evenhand import intervals
-from evenhand.confidence import check_level
+from evenhand.confidence import INTERVAL, check_level
 from evenhand.errors import EvenhandError, MissingJudgments, SupportError, listed
 from evenhand.estimates import Estimate, uncovered_contrasts
 from evenhand.evidence import Drawn, Evidence
@@ -204,7 +204,7 @@ def estimate(
     planned: Sequence[float] | None = None,
     combine: str = "planned",
     controls: Sequence[Control | None] | None = None,
-    interval: str = intervals.DEFAULT,
+    interval: str = INTERVAL,
     bounds: bool = False,
     bounded: bool = True,
     beyond: np.ndarray | None = None,

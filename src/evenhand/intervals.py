@@ -68,7 +68,6 @@ from evenhand.evidence import Moments, welch
 from evenhand.stages import Control
 
 __all__ = [
-    "DEFAULT",
     "INTERVALS",
     "Interval",
     "check_interval",
@@ -211,9 +210,6 @@ INTERVALS: dict[str, Interval] = {
         Interval("betting", _betting, _spread, _p_betting, bets=True),
     )
 }
-
-#: What estimates and simulations take if nothing else is asked for.
-DEFAULT = "auto"
 
 
 def chosen(name: str, controls: Sequence[Control | None] | None) -> str:

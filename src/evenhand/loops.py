@@ -16,13 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evenhand.confidence import INTERVAL
 from evenhand.controls import control_variates, labels
 from evenhand.designs import Design, design, mixture, proposal
 from evenhand.devices import by_share, mesh, place
 from evenhand.estimates import Estimate
 from evenhand.estimators import estimate
 from evenhand.focus import FOCUSED, UNIFORM, focused, pair_weights, root, tempered
-from evenhand.intervals import DEFAULT
 from evenhand.norms import contrasts, norm
 from evenhand.precision import in_float64
 from evenhand.prior import NumPyroPosterior, NumPyroPrior, Prior
@@ -105,7 +105,7 @@ def study_that_learns(
     sampler: str = "distinct",
     floor: float = 0.1,
     level: float = 0.95,
-    interval: str = DEFAULT,
+    interval: str = INTERVAL,
 ) -> Estimate:
     """A study of so many draws in so many rounds, estimated; see `learned_rounds`."""
     sizes = split(budget, rounds)

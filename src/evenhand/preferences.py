@@ -55,7 +55,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evenhand import intervals
-from evenhand.confidence import percent
+from evenhand.confidence import INTERVAL, percent
 from evenhand.errors import EvenhandError, MissingJudgments, SupportError, listed
 from evenhand.estimates import Answer
 from evenhand.evidence import Moments, cumulants
@@ -221,7 +221,7 @@ def estimate_preferences(
     *,
     level: float = 0.95,
     planned: Sequence[float] | None = None,
-    interval: str = intervals.DEFAULT,
+    interval: str = INTERVAL,
 ) -> PreferenceEstimate:
     """Estimate Swaps or wSwaps of every system, and every contrast of the goal, equation (3).
 

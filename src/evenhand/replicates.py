@@ -27,10 +27,11 @@ import numpy as np
 from jax.sharding import Mesh
 from scipy import special
 
+from evenhand.confidence import INTERVAL
 from evenhand.designs import Design
 from evenhand.devices import by_share, mesh, place
 from evenhand.evidence import Events, Moments, cumulants, events, pool_moments
-from evenhand.intervals import DEFAULT, check_interval, chosen
+from evenhand.intervals import check_interval, chosen
 from evenhand.loops import earned, focused_studies, study_that_learns
 from evenhand.norms import contrasts
 from evenhand.precision import in_float64
@@ -77,7 +78,7 @@ class Replications:
     count: int
     seed: int = 0
     level: float = 0.95
-    interval: str = DEFAULT
+    interval: str = INTERVAL
     told: Callable[[int], object] = lambda done: None
 
     @cached_property

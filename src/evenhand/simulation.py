@@ -28,12 +28,12 @@ from typing import Any
 import numpy as np
 
 from evenhand import targets, utilities
-from evenhand.confidence import check_level, percent
+from evenhand.confidence import INTERVAL, check_level, percent
 from evenhand.designs import Design, design
 from evenhand.errors import EvenhandError
 from evenhand.features import features, signal
 from evenhand.focus import FOCUSED
-from evenhand.intervals import DEFAULT, check_interval, chosen
+from evenhand.intervals import check_interval, chosen
 from evenhand.measures import Measure, linear
 from evenhand.pools import pool
 from evenhand.precision import in_float64
@@ -161,7 +161,7 @@ def simulate(
     floor: float = 0.1,
     replications: int = 1000,
     level: float = 0.95,
-    interval: str = DEFAULT,
+    interval: str = INTERVAL,
     seed: int = 0,
     progress: Callable[[int, int], Any] | None = None,
 ) -> Simulation:

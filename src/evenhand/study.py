@@ -34,6 +34,7 @@ import pyarrow as pa
 
 from evenhand import archive, targets
 from evenhand import rounds as round_files
+from evenhand.confidence import INTERVAL
 from evenhand.errors import EvenhandError, StudyError
 from evenhand.exports import Export, export
 from evenhand.ledger import Ledger
@@ -494,7 +495,7 @@ class Study:
         *,
         level: float = 0.95,
         question: str = "queries",
-        interval: str = "auto",
+        interval: str = INTERVAL,
         stop_when: str | None = None,
         bounds: bool = False,
         combine: str = "planned",

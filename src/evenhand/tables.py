@@ -208,7 +208,7 @@ class Result:
 
     def tables(self) -> list[Table]:
         """The tables of the result, the main one first."""
-        raise NotImplementedError
+        raise NotImplementedError  # each result's own
 
     def notes_shown(self) -> Sequence[str]:
         """Sentences to print below the tables."""
@@ -216,7 +216,7 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain Python values, as its JSON has it."""
-        raise NotImplementedError
+        raise NotImplementedError  # each result's own
 
     def to_frame(self, which: int = 0) -> pandas.DataFrame:
         """One of the tables as a pandas DataFrame, the main one by default."""

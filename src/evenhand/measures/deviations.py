@@ -48,7 +48,7 @@ class _Deviation(WithinCutoff):
 
     def error(self, score: np.ndarray, grade: np.ndarray) -> np.ndarray:
         """How far a score is off its grade."""
-        raise NotImplementedError
+        raise NotImplementedError  # each measure's own
 
     def values(self, lists: Lists) -> np.ndarray:
         """Equation (1) of each list."""

@@ -48,7 +48,7 @@ class _Pairwise(WithinCutoff):
 
     def discount(self, rank: np.ndarray) -> np.ndarray:
         """What each of the two ranks multiplies the weight by."""
-        raise NotImplementedError
+        raise NotImplementedError  # each measure's own
 
     @property
     def top_utility(self) -> float | None:

@@ -65,10 +65,10 @@ class _Ratio(WithinCutoff):
 
     def norm(self, lists: Lists) -> np.ndarray:
         """What is divided by."""
-        raise NotImplementedError
+        raise NotImplementedError  # each measure's own
 
     def _sums(self, lists: Lists) -> np.ndarray:
-        raise NotImplementedError
+        raise NotImplementedError  # each measure's own
 
     def values(self, lists: Lists) -> np.ndarray:
         """Equation (1) of each list."""
