@@ -25,7 +25,7 @@ from made import made_pool
 import evenhand as eh
 from evenhand import simulation, targets
 from evenhand.devices import mesh, spread
-from evenhand.evidence import events
+from evenhand.events import events
 from evenhand.loops import focused_studies
 
 large = targets.target(made_pool(150_000, 20, 150), "DCG@100")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from evenhand import targets
 from evenhand.errors import EvenhandError
-from evenhand.evidence import events
+from evenhand.events import events
 from evenhand.measures import parse
 from evenhand.norms import norm
 from evenhand.pools import pool

@@ -17,7 +17,7 @@ not offered: they need one telling order of all cells, which no two workers coul
 
 An `Excerpt` holds the drawn cells as a pool of their own, with every system's weight on them, and
 what estimates ask of the rest: the systems' summed weights, and *witnesses*. Intervals
-(`evenhand.evidence`) ask for sums over the pool of E p y^2 and E p y^4, y what a draw of the cell
+(`evenhand.events`) ask for sums over the pool of E p y^2 and E p y^4, y what a draw of the cell
 would add. The draws themselves would tell of rare large y the worst. So some cells more come back,
 each by itself with a chance of
 
