@@ -111,7 +111,7 @@ def test_the_weights_of_full_precision_lists_sum_to_their_length(runs):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_alike_is_what_dense_columns_say(seed, monkeypatch):
-    monkeypatch.setattr(targets, "_HASHED", 50)  # several stretches of a small pool
+    monkeypatch.setattr(targets, "_CACHED", 50)  # several stretches of a small pool
     rng = np.random.default_rng(seed)
     weights = rng.integers(0, 3, (40, 6)) / 4.0
     weights[:, 3] = weights[:, 1]

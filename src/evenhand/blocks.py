@@ -1,13 +1,15 @@
-"""Weights of systems on many cells, dense a block at a time.
+"""Weights of systems on many cells, a block of cells at a time: as a table, or entry by entry.
 
-Rankings make sparse weights, and sums over contrasts want rows of all systems. Cells are cut into
-blocks, and each block's table stands for as long as its part of a sum takes.
+Rankings make sparse weights, and sums over contrasts of any kind want rows of all systems. Cells
+are cut into blocks, and each block's table stands for as long as its part of a sum takes. Where the
+entries say it all (`evenhand.matrices`) no table is made, and a block's sums are those of its
+entries by their cell and by their system.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +20,50 @@ from jax.sharding import Mesh
 
 from evenhand.devices import by_share, mesh, place
 
-__all__ = ["Blocks"]
+__all__ = ["Blocks", "Entries"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The entries of a block, and sums of numbers that each of them has.
+
+    Attributes
+    ----------
+    cell
+        Of each entry, within the block; what lies outside fills up and is dropped. int32, shape
+        (entries,).
+    system, weight
+        Of each entry, shape (entries,).
+    full
+        Which cells all systems weigh; bool, shape (cells,).
+    n_systems
+        How many there are.
+    """
+
+    cell: jax.Array
+    system: jax.Array
+    weight: jax.Array
+    full: jax.Array
+    n_systems: int
+
+    def by_cell(self, numbers: jax.Array) -> jax.Array:
+        """Sums over the entries of each cell: shape (cells,)."""
+        return jnp.zeros(len(self.full)).at[self.cell].add(numbers, mode="drop")
+
+    def by_system(self, numbers: jax.Array) -> jax.Array:
+        """Sums over the entries of each system: shape (systems,)."""
+        inside = jnp.where(self.cell < len(self.full), self.system, self.n_systems)
+        return jnp.zeros(self.n_systems).at[inside].add(numbers, mode="drop")
+
+    def of_cells(self, numbers: jax.Array) -> jax.Array:
+        """A number of each cell, by entry; 0 for what fills up."""
+        return numbers.at[self.cell].get(mode="fill", fill_value=0)
+
+    def apart(self) -> jax.Array:
+        """Weights, those of cells that all systems weigh less the weight of the first system."""
+        own = jnp.where(self.system == 0, self.cell, len(self.full))
+        level = jnp.zeros(len(self.full)).at[own].set(self.weight, mode="drop")
+        return self.weight - self.of_cells(jnp.where(self.full, level, 0.0))
 
 
 @jax.tree_util.register_dataclass
@@ -37,6 +82,8 @@ class Blocks:
         ``cell within the block * systems + system`` of each entry; int32, shape (blocks, entries).
     weight
         float64, shape (blocks, entries).
+    full
+        Which cells all systems weigh; bool, shape (blocks, cells a block).
     size
         Cells a block; static.
     n_systems
@@ -47,6 +94,7 @@ class Blocks:
 
     place: jax.Array
     weight: jax.Array
+    full: jax.Array
     size: int = field(metadata={"static": True})
     n_systems: int = field(metadata={"static": True})
     over: Mesh | None = field(default=None, metadata={"static": True})
@@ -73,15 +121,21 @@ class Blocks:
         longest = int(np.diff(bounds).max())
         # Rounded up, so that pools of about one size share a compilation.
         longest = -(-longest // (step := 1 << max(longest.bit_length() - 4, 0))) * step
-        within = np.arange(n_cells, dtype=np.int32) % size * np.int32(k)
-        entry = np.repeat(within, np.diff(start)) + system
         over = mesh() if n_blocks > 1 else None
         rows = n_blocks if over is None else -(-n_blocks // over.size) * over.size
-        position, dense = np.full((rows, longest), size * k, np.int32), np.zeros((rows, longest))
+        position, dense = np.empty((rows, longest), np.int32), np.zeros((rows, longest))
+        full, count = np.zeros(rows * size, bool), np.diff(start)
+        full[:n_cells] = count == k
+        within = np.arange(size, dtype=np.int32) * np.int32(k)
         for block, (first, last) in enumerate(itertools.pairwise(bounds)):
-            position[block, : last - first] = entry[first:last]
+            here = count[block * size : (block + 1) * size]
+            of_cell = np.repeat(within[: len(here)], here)
+            np.add(of_cell, system[first:last], out=position[block, : last - first])
+            position[block, last - first :] = size * k
             dense[block, : last - first] = weight[first:last]
-        return cls(place(over, position), place(over, dense), size, k, over)
+        position[n_blocks:] = size * k
+        arrays = (position, dense, full.reshape(rows, size))
+        return cls(*(place(over, array) for array in arrays), size, k, over)
 
     def map(self, function: Callable[..., Any], *per_cell: jax.Array) -> Any:
         """Apply ``function(weights, *per_cell)`` to each block; weights are (cells, systems).
@@ -89,15 +143,26 @@ class Blocks:
         `per_cell` are further arrays by cell, padded to whole blocks.
         """
 
-        def block(columns: tuple[jax.Array, ...]) -> Any:
-            place, weight, *rest = columns
+        def block(place: jax.Array, weight: jax.Array, _: jax.Array, *rest: jax.Array) -> Any:
             flat = jnp.zeros(self.size * self.n_systems, weight.dtype)
             flat = flat.at[place].set(weight, mode="drop", unique_indices=False)
             return function(flat.reshape(self.size, self.n_systems), *rest)
 
+        return self._each(block, per_cell)
+
+    def map_entries(self, function: Callable[..., Any], *per_cell: jax.Array) -> Any:
+        """Apply ``function(entries, *per_cell)`` to each block; entries are `Entries`."""
+
+        def block(place: jax.Array, weight: jax.Array, full: jax.Array, *rest: jax.Array) -> Any:
+            cell, system = place // self.n_systems, place % self.n_systems
+            return function(Entries(cell, system, weight, full, self.n_systems), *rest)
+
+        return self._each(block, per_cell)
+
+    def _each(self, function: Callable[..., Any], per_cell: Sequence[jax.Array]) -> Any:
         def blocks(*columns: jax.Array) -> Any:
-            return jax.lax.map(block, columns)
+            return jax.lax.map(lambda some: function(*some), columns)
 
         shaped = [x.reshape(len(self.place), self.size, *x.shape[1:]) for x in per_cell]
-        columns = (self.place, self.weight, *shaped)
+        columns = (self.place, self.weight, self.full, *shaped)
         return by_share(self.over, blocks, len(columns))(*columns)

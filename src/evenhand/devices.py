@@ -33,7 +33,7 @@ from jax.sharding import PartitionSpec as P
 
 from evenhand.errors import EvenhandError
 
-__all__ = ["AXIS", "by_share", "mesh", "place", "spread"]
+__all__ = ["AXIS", "adds_in_order", "by_share", "mesh", "place", "spread"]
 
 #: Name of the axis that is cut.
 AXIS = "share"
@@ -85,6 +85,15 @@ def mesh() -> Mesh | None:
         there = jax.local_devices()
         devices = tuple(there) if there[0].platform != "cpu" else ()
     return Mesh(np.array(devices), (AXIS,)) if len(devices) > 1 else None
+
+
+def adds_in_order() -> bool:
+    """Whether sums by scattered places are added in one order, so that they come out the same.
+
+    Processors add one number after the other, and fast; accelerators add as they come.
+    """
+    devices = _chosen.get() or jax.local_devices()
+    return devices[0].platform == "cpu"
 
 
 def place(over: Mesh | None, array: Any) -> jax.Array:

@@ -15,21 +15,28 @@ stand for the others in the sums.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from evenhand.blocks import Blocks
-from evenhand.norms import contrasts
+from evenhand.devices import adds_in_order
+from evenhand.matrices import DiagonalAndRow, parts, tables
+from evenhand.norms import along, contrasts
 from evenhand.precision import in_float64
 from evenhand.sampling import SAMPLERS
 from evenhand.targets import Target
 
 __all__ = ["Events", "events", "pool_moments"]
 
-_ROWS = 512  # contrasts at a time: memory stays flat with thousands of pairs of systems
+#: Contrasts at a time: memory stays flat with thousands of pairs of systems.
+_ROWS = 512
+#: A sum below this share of those that it was taken from is added up again by itself.
+_DIGITS = 1e-7
 
 
 class Events(NamedTuple):
@@ -48,20 +55,68 @@ class Events(NamedTuple):
 
 
 @jax.jit
-def _sums(
-    blocks: Blocks, matrix: jax.Array, mass: jax.Array, reach: jax.Array, free: jax.Array
-) -> jax.Array:
-    """Sums over the pool for `Events`: shape (6, contrasts)."""
+def _as_tables(blocks: Blocks, *cells: jax.Array, matrix: jax.Array) -> jax.Array:
+    """Sums over some blocks for `Events`, of contrasts of any kind: shape (6, contrasts)."""
 
     def block(weights, mass, reach, free):
         a = contrasts(weights, matrix)
-        y = a * (reach * jnp.sqrt(free))[:, None]
-        size = jnp.abs(y)
-        parts = (y**2, y * y**2, size**3, y**4)
-        sums = [mass @ part for part in parts]
-        return jnp.stack([*sums, jnp.minimum(a, 0.0).sum(0), jnp.maximum(a, 0.0).sum(0)])
+        powers = _powers(a, (reach * jnp.sqrt(free))[:, None])
+        return jnp.stack([*(mass @ x for x in powers[:4]), *(x.sum(0) for x in powers[4:])])
 
-    return blocks.map(block, mass, reach, free).sum(0)
+    return blocks.map(block, *cells).sum(0)
+
+
+@jax.jit
+def _by_entry(blocks: Blocks, *cells: jax.Array, form: DiagonalAndRow) -> jax.Array:
+    """The same by system, and last for one that returns nothing: shape (6, systems + 1).
+
+    What a system does not return is summed as all cells less those that it does.
+    """
+
+    def block(entries, mass, reach, free):
+        at, scale = entries.of_cells, reach * jnp.sqrt(free)
+        a, rest = along(entries, form)
+        weights = [at(mass)] * 4 + [jnp.ones(len(a))] * 2
+        own, nothing = _powers(a, at(scale)), jnp.zeros(6)
+        if form.row is not None:
+            # Powers of what is looked up are cheaper than powers looked up.
+            own = [x - y for x, y in zip(own, _powers(at(rest), at(scale)), strict=True)]
+            powers = _powers(rest, scale)
+            nothing = jnp.stack([*(mass @ x for x in powers[:4]), *(x.sum() for x in powers[4:])])
+        sums = [entries.by_system(w * x) for w, x in zip(weights, own, strict=True)]
+        return jnp.concatenate([jnp.stack(sums) + nothing[:, None], nothing[:, None]], 1)
+
+    return blocks.map_entries(block, *cells).sum(0)
+
+
+def _powers(a: jax.Array, scale: jax.Array) -> list[jax.Array]:
+    """What is summed for `Events`; the first four stand beside the mass of a cell."""
+    y = a * scale
+    size = jnp.abs(y)
+    return [y**2, y * y**2, size**3, y**4, jnp.minimum(a, 0.0), jnp.maximum(a, 0.0)]
+
+
+def _over_pool(
+    target: Target, by_cell: Sequence[np.ndarray], works: Sequence[Callable[..., jax.Array]]
+) -> list[np.ndarray]:
+    """What each of some works gives of blocks and numbers by cell, summed over the pool."""
+    found: list[Any] = [0.0] * len(works)
+    running: list[jax.Array] = []
+
+    def collect() -> None:
+        for i, here in enumerate(running):
+            found[i] = found[i] + np.asarray(here)
+
+    for first, last in target.pieces():
+        blocks = target.blocks(first, last)
+        padding = (0, blocks.size * len(blocks.place) - (last - first))
+        cells = [jnp.asarray(np.pad(x[first:last], padding)) for x in by_cell]
+        # One stretch is summed while the next is cut into blocks, and no more are in memory.
+        started = [work(blocks, *cells) for work in works]
+        collect()
+        running = started
+    collect()
+    return found
 
 
 @in_float64
@@ -86,34 +141,39 @@ def events(
     expected
         E_c of the round, shape (cells,).
     reach
-        See `Drawn`.
+        See `evenhand.evidence.Drawn`.
     sampler
         Its name.
     """
     free = np.asarray(SAMPLERS[sampler].free(jnp.asarray(expected)))
-    found, running = np.zeros((6, len(matrix))), []
-    for first, last in target.pieces():
-        blocks = target.blocks(first, last)
-        padding = (0, blocks.size * len(blocks.place) - (last - first))
-        by_cell = [
-            jnp.asarray(np.pad(x[first:last], padding)) for x in (expected * likely, reach, free)
+    by_cell = (expected * likely, reach, free)
+    found = np.zeros((6, len(matrix)))
+    every = np.arange(len(matrix))
+    groups = parts(matrix, most=_ROWS) if adds_in_order() else tables(every, most=_ROWS)
+    while groups:
+        works = [
+            partial(_as_tables, matrix=jnp.asarray(matrix[rows]))
+            if form is None
+            else partial(_by_entry, form=form)
+            for rows, form in groups
         ]
-        # One stretch is summed while the next is cut into blocks, and no more are in memory.
-        before, running = (
-            running,
-            [
-                _sums(blocks, jnp.asarray(rows), *by_cell)
-                for rows in np.array_split(matrix, -(-len(matrix) // _ROWS))
-            ],
-        )
-        if before:
-            found += np.concatenate(before, axis=1)
-    if running:
-        found += np.concatenate(running, axis=1)
+        lost = []
+        for (rows, form), sums in zip(groups, _over_pool(target, by_cell, works), strict=True):
+            if form is not None:
+                sums, nothing = sums[:, form.place], sums[:, -1:]
+                lost.append(rows[_cancelled(sums, nothing)])
+            found[:, rows] = sums
+        groups = tables(np.concatenate([every[:0], *lost]), most=_ROWS)
     # Differences that are nothing but rounding are nothing.
     for one, other in ((4, 5), (5, 4)):
         found[one] = np.where(np.abs(found[one]) <= 1e-12 * np.abs(found[other]), 0.0, found[one])
     return Events(*found)
+
+
+def _cancelled(sums: np.ndarray, nothing: np.ndarray) -> np.ndarray:
+    """Of which systems so little is left of the sums of all cells that its digits are lost."""
+    sizes = [np.stack([x[0], x[2], x[3], x[5] - x[4]]) for x in (sums, nothing)]
+    return np.any(sizes[0] < _DIGITS * sizes[1], axis=0)
 
 
 def pool_moments(

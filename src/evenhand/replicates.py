@@ -30,8 +30,8 @@ from scipy import special
 from evenhand.confidence import INTERVAL
 from evenhand.designs import Design
 from evenhand.devices import by_share, mesh, place
-from evenhand.evidence import Moments, cumulants
 from evenhand.events import Events, events, pool_moments
+from evenhand.evidence import Moments, cumulants
 from evenhand.intervals import check_interval, chosen
 from evenhand.loops import earned, focused_studies, study_that_learns
 from evenhand.norms import contrasts

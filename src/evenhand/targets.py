@@ -72,9 +72,9 @@ __all__ = [
 ]
 
 #: Entries whose weights are dense, block by block, at a time.
-PIECE = 1 << 23
-#: Entries hashed at a time, few enough to stay in a core's cache.
-_HASHED = 1 << 16
+PIECE = 1 << 21
+#: Entries summed at a time, few enough to stay in a core's cache.
+_CACHED = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,17 +199,19 @@ class Target:
         Cells that are not at hand could be drawn, and count as inside.
         """
         if self.whole is not None:
-            outside = np.zeros(len(self.pool), bool) if inside is None else ~inside
-            lost = np.where(outside[self.cell], self.weight, 0.0)
-            return self.whole.total - np.bincount(self.system, lost, minlength=len(self.systems))
-        weight = self.weight if inside is None else np.where(inside[self.cell], self.weight, 0.0)
-        return np.bincount(self.system, weight, minlength=len(self.systems))
+            outside = np.zeros(len(self.pool)) if inside is None else ~inside * 1.0
+            return self.whole.total - self.values(outside)
+        return self.values(np.ones(len(self.pool)) if inside is None else inside * 1.0)
 
     def values(self, utility: np.ndarray) -> np.ndarray:
         """U_j of each system given the utility of every cell, equation (1): shape (systems,)."""
-        return np.bincount(
-            self.system, self.weight * utility[self.cell], minlength=len(self.systems)
-        )
+        found = np.zeros(len(self.systems))
+        for first, last in stretches(self.start, _CACHED):
+            here = slice(self.start[first], self.start[last])
+            said = np.repeat(utility[first:last], np.diff(self.start[first : last + 1]))
+            said *= self.weight[here]
+            found += np.bincount(self.system[here], said, minlength=len(found))
+        return found
 
     def identical(self) -> list[list[int]]:
         """Groups of systems that weigh the same pairs alike, so that they differ by exactly 0.
@@ -238,7 +240,7 @@ class Target:
         Alike systems have the same sum to the bit, since both are added in the order of the cells.
         """
         found = np.zeros(len(self.systems))
-        for first, last in stretches(self.start, _HASHED):
+        for first, last in stretches(self.start, _CACHED):
             here = slice(self.start[first], self.start[last])
             mixed = np.repeat(
                 np.arange(first, last, dtype=np.uint64), np.diff(self.start[first : last + 1])
@@ -334,13 +336,18 @@ class Goal:
     @in_float64
     def norms(self) -> np.ndarray:
         """||a_c|| of every cell, equation (3): float64, shape (cells,)."""
-        from evenhand.norms import by_block
+        from evenhand.norms import norms
 
-        found = np.empty(len(self.target.pool))
-        for first, last in self.target.pieces():
-            blocks = self.target.blocks(first, last)
-            norms = by_block(blocks, self.matrix, self.importance)
-            found[first:last] = np.asarray(norms)[: last - first]
+        found, running = np.empty(len(self.target.pool)), []
+        for first, last in [*self.target.pieces(), (0, 0)]:
+            # One stretch is computed while the next is cut into blocks.
+            started = []
+            if last:
+                blocks = self.target.blocks(first, last)
+                started = [(first, last, norms(blocks, self.matrix, self.importance))]
+            for a, b, here in running:
+                found[a:b] = np.asarray(here)[: b - a]
+            running = started
         return found
 
 

@@ -31,8 +31,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from evenhand import pictures, targets
-from evenhand.evidence import Moments, cumulants
 from evenhand.events import events, pool_moments
+from evenhand.evidence import Moments, cumulants
 from evenhand.folds import Folds, folds_for
 from evenhand.intervals import INTERVALS
 from evenhand.pools import Pool, pool

@@ -21,7 +21,7 @@ from made import made_pool
 
 from evenhand import designs, estimators, sampling, simulation, targets
 from evenhand.measures import parse
-from evenhand.norms import by_block
+from evenhand.norms import norms
 from evenhand.samples import Sample
 from evenhand.utilities import known_utility, rank_utility
 
@@ -131,12 +131,11 @@ def large(target: targets.Target, n_draws: int) -> Iterator[Timed]:
     goal = targets.rank(target)
     utility = rank_utility(target.pool)
     blocks = target.blocks()
-    matrix, importance = jnp.asarray(goal.matrix), jnp.asarray(goal.importance)
     second, q0 = jnp.asarray(utility.second_moment), jnp.asarray(target.mean_weight())
 
     def design() -> jax.Array:
-        norms = by_block(blocks, matrix, importance)[:n_cells]
-        return designs.mixture(designs.proposal(norms, second), q0 / q0.sum(), 0.1)
+        lengths = norms(blocks, goal.matrix, goal.importance)[:n_cells]
+        return designs.mixture(designs.proposal(lengths, second), q0 / q0.sum(), 0.1)
 
     def plain() -> np.ndarray:
         return plain_design(target, utility.second_moment)
