@@ -11,16 +11,19 @@ from evenhand import norms, targets
 from evenhand.devices import adds_in_order
 from evenhand.events import events
 from evenhand.matrices import diagonal_and_row, parts
+from evenhand.measures import parse
+from evenhand.pools import pool
 from evenhand.targets import Target, contrast, differences
-from tests.test_targets import random_target
+from evenhand.trec import read_runs
 
 RNG = np.random.default_rng(0)
 
 
 def weighed(seed: int, k: int, *, full: float = 0.3, signed: bool = False) -> Target:
     """Systems' weights on 300 cells, some returned by all, alike or not, and some by one."""
-    rng, found = np.random.default_rng(seed), random_target(seed, k, documents=300, depth=60)
-    n_cells = len(found.pool)
+    rng, n_cells = np.random.default_rng(seed), 300
+    lists = {f"s{j}": {"q": {f"d{i}": float(-i) for i in range(n_cells)}} for j in range(k)}
+    cells = pool(read_runs(lists))
     w = rng.random((n_cells, k)) * (rng.random((n_cells, k)) < 0.3)
     alike = rng.random(n_cells) < full
     w[alike] = np.where(rng.random((alike.sum(), 1)) < 0.5, 1.0, rng.random((alike.sum(), k)))
@@ -28,7 +31,7 @@ def weighed(seed: int, k: int, *, full: float = 0.3, signed: bool = False) -> Ta
     w[:20] = rng.random((20, 1)) * (np.arange(k) < k - 1)  # alike for all but the last
     if signed:
         w *= rng.choice([-1.0, 1.0], (n_cells, 1))
-    return Target.of_weights(found.pool, found.measure, w)
+    return Target.of_weights(cells, parse("DCG@10"), w)
 
 
 def by_tables(monkeypatch, function):
@@ -41,7 +44,7 @@ def by_tables(monkeypatch, function):
 
 @pytest.mark.parametrize("k", [3, 5, 20])
 def test_forms_of_goals(k):
-    found = random_target(0, k)
+    found = weighed(0, k)
     for goal, row in (
         (targets.absolute(found), None),
         (targets.rank(found), np.full(k, -1 / k)),

@@ -134,8 +134,8 @@ class Blocks:
             position[block, last - first :] = size * k
             dense[block, : last - first] = weight[first:last]
         position[n_blocks:] = size * k
-        arrays = (position, dense, full.reshape(rows, size))
-        return cls(*(place(over, array) for array in arrays), size, k, over)
+        whole = full.reshape(rows, size)
+        return cls(place(over, position), place(over, dense), place(over, whole), size, k, over)
 
     def map(self, function: Callable[..., Any], *per_cell: jax.Array) -> Any:
         """Apply ``function(weights, *per_cell)`` to each block; weights are (cells, systems).
