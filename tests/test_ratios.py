@@ -216,6 +216,30 @@ def test_predictions_of_what_is_certain_do_not_matter(name):
     assert np.abs(moved).max() > 1e-4  # of what is not certain they do
 
 
+def test_a_correction_leads_nowhere_that_a_ratio_cannot_be():
+    """One query; of what is not on top few pairs are drawn, each of which stands for fifty."""
+    cells, _ = made(queries=1, documents=300, depth=300)
+    goal, n_cells = asked(GRADED, cells), 300
+    top = cells.dense(1.0 / cells.rank, np.arange(n_cells)).max(1) >= 0.1
+    expected, control = np.where(top, 1.0, 0.02), Control(np.where(top, 0.0, 0.4))
+    beyond = 0
+    for seed in (0, 5, 35):
+        rng = np.random.default_rng(seed)
+        utility = np.where(rng.random(n_cells) < 0.3, 1.0, 0.0)
+        utility[rng.random(n_cells) < 0.05] = 3.0
+        rare = np.flatnonzero(~top)[rng.random((~top).sum()) < 0.02]
+        sample = Sample("distinct", np.concatenate([np.flatnonzero(top), rare]), expected)
+        rounds = [Round(sample, utility[sample.draws])]
+        plain, corrected = (
+            estimate_ratio(goal, rounds, controls=[control], correct=correct).value
+            for correct in (False, True)
+        )
+        beyond += (plain < 0).any()
+        assert (corrected >= np.minimum(plain, 0.0) - 1e-12).all()
+        assert (corrected <= np.maximum(plain, 1.0) + 1e-12).all()
+    assert beyond == 2  # where a correction led to -0.8
+
+
 def test_what_is_refused():
     cells, grade = made(queries=4)
     goal = asked("AP@20", cells)

@@ -7,7 +7,8 @@ show it,
 
     V^_j = V_j(u^) - B^_j,        B^ of `evenhand.curvature`, equation (1)                   (1)
 
-or, where every round has a control variate, the steadied form of V that its predictions allow.
+of each query only so much that it stays between 0 and 1; or, where every round has a control
+variate, the steadied form of V that its predictions allow.
 
 It is **not exactly unbiased**: what (1) leaves is of the order 1 / n, and the notes of every
 estimate say how large the part was that was taken off. Variance and covariances are those of the
@@ -126,7 +127,7 @@ def estimate_ratio(
 
     def corrected(near: Near) -> tuple[Estimate, np.ndarray]:
         bias, beyond = near.beyond()
-        bias = bias if correct else np.zeros_like(bias)
+        bias = _within_range(near.by_query, bias) if correct else np.zeros_like(bias)
         return near.estimate(near.by_query - bias, beyond, **options), bias
 
     near = Near.of(goal, rounds, found, steady=True)
@@ -166,3 +167,14 @@ def estimate_ratio(
             f"{top:g}: systems that are not covered have bounds that hold for all of them"
         )
     return replace(plain, notes=(*notes, *plain.notes))
+
+
+def _within_range(by_query: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """The bias to take off, where that takes no query out of what a ratio can be, or further out.
+
+    A second-order bias is one of small errors. Where a query's draws are few and one stands for
+    hundreds it can be many times what is there to be corrected.
+    """
+    most = 1.0 / len(by_query)
+    corrected = np.clip(by_query - bias, np.minimum(by_query, 0.0), np.maximum(by_query, most))
+    return by_query - corrected
