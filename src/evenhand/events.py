@@ -100,22 +100,16 @@ def _over_pool(
     target: Target, by_cell: Sequence[np.ndarray], works: Sequence[Callable[..., jax.Array]]
 ) -> list[np.ndarray]:
     """What each of some works gives of blocks and numbers by cell, summed over the pool."""
-    found: list[Any] = [0.0] * len(works)
-    running: list[jax.Array] = []
 
-    def collect() -> None:
-        for i, here in enumerate(running):
-            found[i] = found[i] + np.asarray(here)
-
-    for first, last in target.pieces():
+    def begin(first: int, last: int) -> list[jax.Array]:
         blocks = target.blocks(first, last)
         padding = (0, blocks.size * len(blocks.place) - (last - first))
         cells = [jnp.asarray(np.pad(x[first:last], padding)) for x in by_cell]
-        # One stretch is summed while the next is cut into blocks, and no more are in memory.
-        started = [work(blocks, *cells) for work in works]
-        collect()
-        running = started
-    collect()
+        return [work(blocks, *cells) for work in works]
+
+    found: list[Any] = [0.0] * len(works)
+    for _, _, sums in target.ahead(begin):
+        found = [x + np.asarray(more) for x, more in zip(found, sums, strict=True)]
     return found
 
 

@@ -39,9 +39,9 @@ so that the measure's own unit comes out and lists of different length stay comp
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -71,7 +71,9 @@ __all__ = [
     "target",
 ]
 
-#: Entries whose weights are dense, block by block, at a time.
+Begun = TypeVar("Begun")
+
+#: Entries that pass at a time, in blocks.
 PIECE = 1 << 21
 #: Entries summed at a time, few enough to stay in a core's cache.
 _CACHED = 1 << 16
@@ -178,6 +180,21 @@ class Target:
     def pieces(self) -> Iterator[tuple[int, int]]:
         """First cell and end of stretches of the pool, of about `PIECE` entries each."""
         return stretches(self.start, PIECE)
+
+    def ahead(self, work: Callable[[int, int], Begun]) -> Iterator[tuple[int, int, Begun]]:
+        """What `work` gives of each stretch of `pieces`, its first cell and its end before it.
+
+        Work that JAX has only begun goes on while the next stretch is cut into blocks; no more than
+        two are in memory.
+        """
+        begun: tuple[int, int, Begun] | None = None
+        for first, last in self.pieces():
+            following = first, last, work(first, last)
+            if begun is not None:
+                yield begun
+            begun = following
+        if begun is not None:
+            yield begun
 
     def blocks(self, first: int = 0, last: int | None = None) -> Blocks:
         """The weights in blocks: those of all cells, or of a stretch of them."""
@@ -338,16 +355,12 @@ class Goal:
         """||a_c|| of every cell, equation (3): float64, shape (cells,)."""
         from evenhand.norms import norms
 
-        found, running = np.empty(len(self.target.pool)), []
-        for first, last in [*self.target.pieces(), (0, 0)]:
-            # One stretch is computed while the next is cut into blocks.
-            started = []
-            if last:
-                blocks = self.target.blocks(first, last)
-                started = [(first, last, norms(blocks, self.matrix, self.importance))]
-            for a, b, here in running:
-                found[a:b] = np.asarray(here)[: b - a]
-            running = started
+        def begin(first: int, last: int) -> Any:
+            return norms(self.target.blocks(first, last), self.matrix, self.importance)
+
+        found = np.empty(len(self.target.pool))
+        for first, last, here in self.target.ahead(begin):
+            found[first:last] = np.asarray(here)[: last - first]
         return found
 
 
