@@ -170,15 +170,26 @@ class Gradient:
             found += self.pool.dense(slope, cells) * level[:, None]
         return found
 
-    def change(self, along: np.ndarray) -> np.ndarray:
-        """What the cells of each query add: `along` of (cells, levels) to (queries, systems)."""
+    def changes(self, along: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What the cells of each query add by themselves, and by being counted in N_l.
+
+        Parameters
+        ----------
+        along
+            How far each cell reaches each level; shape (cells, levels).
+
+        Returns
+        -------
+        tuple of numpy.ndarray
+            Both of shape (queries, systems).
+        """
         pool, own = self.pool, (self.own * along[self.pool.cell]).sum(1)
         shape = len(pool.queries), len(pool.systems)
         of_query = np.zeros((shape[0], len(self.gain)))
         np.add.at(of_query, pool.query, along)
         place = pool.query[pool.cell].astype(np.int64) * shape[1] + pool.system
         by_list = np.bincount(place, own, minlength=shape[0] * shape[1]).reshape(shape)
-        return by_list + np.einsum("jxl,xl->xj", self.count, of_query)
+        return by_list, np.einsum("jxl,xl->xj", self.count, of_query)
 
 
 class Lists(NamedTuple):

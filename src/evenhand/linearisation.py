@@ -19,8 +19,10 @@ measure is linearised between both,
 with M_x the number of relevant documents predicted, trusted to within a share rho of itself, and
 s_x the deviation of the number estimated. Where draws tell N well, lambda is 1 and V^ is V(u^);
 where they tell little, V^ does not divide by what they say. For a pair that was certain to be drawn
-v is what was judged. A prediction between two levels of utility reaches the upper one in part. V^
-has the gradient, with w' the derivative of w,
+v is what was judged. A prediction between two levels of utility reaches the upper one in part. By
+N^ a query changes no further than it would if all were relevant that was not seen not to be: the
+tangent of 1 / N falls below 0 where one draw stands for hundreds of documents. V^ has the gradient,
+with w' the derivative of w,
 
     dV^ / du^_c = w_c(v) + lambda sum_b w'_cb(v) (u^_b - v_b),                               (3)
 
@@ -187,7 +189,9 @@ class Near:
             curved = True
             near = gradient(pool, goal.target.measure, levels)
             rest = reached - between
-            by_query = near.by_query.T / len(pool.queries) + near.change(rest)
+            by_query = near.by_query.T / len(pool.queries)
+            by_entry, by_count = near.changes(rest)
+            by_query = by_query + by_entry + _held(goal, levels, known, by_query, by_count)
             near = turned(pool, goal.target.measure, levels, near, rest, share)
         else:
             levels = complete(levels)
@@ -278,6 +282,34 @@ class Near:
             curved=self.curved,
             by_query=True,
         )
+
+
+def _held(
+    goal: Goal, levels: Levels, known: np.ndarray, value: np.ndarray, change: np.ndarray
+) -> np.ndarray:
+    """What counts of relevant documents change, no further than the most there can be would.
+
+    The tangent of 1 / N falls below 0 where one draw stands for hundreds of documents; V falls no
+    lower than with all documents of a query relevant that were not seen not to be.
+
+    Parameters
+    ----------
+    goal, levels
+        What is asked, and v.
+    known
+        Utilities judged, NaN where there is none; shape (cells,).
+    value
+        V(v), as each query adds to it; shape (queries, systems).
+    change
+        By the tangent, likewise.
+    """
+    pool = goal.target.pool
+    open_to = np.where(np.isnan(known)[:, None], 1.0, _steps(np.nan_to_num(known), levels.gain))
+    most = np.zeros((len(pool.queries), len(levels.gain)))
+    np.add.at(most, pool.query, open_to)
+    at_most = gradient(pool, goal.target.measure, levels._replace(least=most))
+    room = at_most.by_query.T / len(pool.queries) - value
+    return np.where(room < 0, np.maximum(change, room), np.minimum(change, room))
 
 
 def _steps(utility: np.ndarray, gain: np.ndarray) -> np.ndarray:

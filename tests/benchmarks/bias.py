@@ -2,8 +2,8 @@
 
     python tests/benchmarks/bias.py [--replications 40] [--draws 10 20 40 80]
 
-On TREC-8, 20 of 71 runs at depth 100, and on a SYNTH of 50 users and 400 items. Draws are by query,
-on average. Beside the mean error of the systems' values, its Monte Carlo error and the root mean
+On TREC-8, 20 of 71 runs at depth 100, on the passages of TREC DL 2021, 20 of 63 runs at depth 100
+with grades, and on a SYNTH of 50 users and 400 items. Draws are by query, on average. Beside the mean error of the systems' values, its Monte Carlo error and the root mean
 square error stands how often the intervals of systems cover.
 
 - plain: the ratio of unbiased estimates; corrected: with its second-order bias taken off.
@@ -13,6 +13,8 @@ square error stands how often the intervals of systems cover.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -33,14 +35,27 @@ from evenhand.stages import Round
 from evenhand.trec import read_qrels, read_runs
 from evenhand.utilities import judged_utility, rank_utility
 
+GRADED = DATA.parent / "trec-dl-2021-passage"
+
 
 def trec(measure: str) -> tuple[Pool, np.ndarray]:
     """20 runs of TREC-8 and the utility of every cell."""
     judged = (DATA / "judged-runs.txt").read_text().split()
-    names = np.random.default_rng(0).choice(judged, 20, replace=False)
-    qrels = read_qrels(DATA / "qrels.trec8.adhoc.gz")
-    runs = read_runs(DATA / "runs-top100").select(sorted(names))
-    cells = pool(runs, depth=DEPTH, queries=qrels.queries.to_pylist())
+    return of(measure, DATA / "runs-top100", DATA / "qrels.trec8.adhoc.gz", judged)
+
+
+def passages(measure: str) -> tuple[Pool, np.ndarray]:
+    """20 runs of TREC DL 2021, whose judgments have grades, and the utility of every cell."""
+    return of(measure, GRADED / "runs-top100-nist53", GRADED / "qrels-pass.txt.gz")
+
+
+def of(
+    measure: str, folder: Path, judgments: Path, among: Sequence[str] = ()
+) -> tuple[Pool, np.ndarray]:
+    """20 runs, and the utility of every cell."""
+    runs, qrels = read_runs(folder), read_qrels(judgments)
+    names = np.random.default_rng(0).choice(among or runs.systems, 20, replace=False)
+    cells = pool(runs.select(sorted(names)), depth=DEPTH, queries=qrels.queries.to_pylist())
     kind = targets.target(cells, measure).measure
     return cells, np.nan_to_num(judged_utility(cells, qrels, kind))
 
@@ -77,12 +92,17 @@ def main() -> None:
     print(
         f"{'data':<8}{'measure':<10}{'draws':>6} {'method':<10}" + "".join(f"{h:>9}" for h in heads)
     )
-    for data, measure in (("TREC-8", "nDCG@10"), ("TREC-8", "AP@100"), ("SYNTH", "nDCG@10")):
+    for data, measure in (
+        ("TREC-8", "nDCG@10"),
+        ("TREC-8", "AP@100"),
+        ("DL 2021", "nDCG@10"),
+        ("SYNTH", "nDCG@10"),
+    ):
         if data == "SYNTH":
             cells, utility = of_synth().study(np.random.default_rng(0), 50)
             assert cells.depth == ITEMS
         else:
-            cells, utility = trec(measure)
+            cells, utility = (trec if data == "TREC-8" else passages)(measure)
         for draws in options.draws:
             n = draws * len(cells.queries)
             for method, one in rows(cells, utility, measure, n, options.replications).items():
