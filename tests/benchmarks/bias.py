@@ -3,8 +3,9 @@
     python tests/benchmarks/bias.py [--replications 40] [--draws 10 20 40 80]
 
 On TREC-8, 20 of 71 runs at depth 100, on the passages of TREC DL 2021, 20 of 63 runs at depth 100
-with grades, and on a SYNTH of 50 users and 400 items. Draws are by query, on average. Beside the mean error of the systems' values, its Monte Carlo error and the root mean
-square error stands how often the intervals of systems cover.
+with grades, and on a SYNTH of 50 users and 400 items. Draws are by query, on average. Beside the
+mean error of the systems' values, its Monte Carlo error and the root mean square error stands how
+often the intervals of systems cover.
 
 - plain: the ratio of unbiased estimates; corrected: with its second-order bias taken off.
 - steadied: with a cross-fitted model's predictions, corrected.
