@@ -40,7 +40,7 @@ _DIGITS = 1e-7
 
 
 class Events(NamedTuple):
-    """Sums over the pool: f_2 and f_4 of equation (2), f_3 by sign, the range of sum_c a_c r_c.
+    """Sums over the pool: f_2 and f_4 of equation (1), f_3 by sign, the range of sum_c a_c r_c.
 
     `below` and `above` are the sums of a where it is negative and positive: with utilities in
     [0, top] a contrast lies in [top below, top above].
