@@ -13,8 +13,8 @@ from evenhand import targets
 from evenhand.completions import best, worst
 from evenhand.designs import design
 from evenhand.errors import SupportError
+from evenhand.expectations import expected_goal, guessed
 from evenhand.gradients import Levels, gradient
-from evenhand.linearisation import expected_goal, guessed
 from evenhand.measures import sampled
 from evenhand.pools import pool
 from evenhand.ratios import estimate_ratio

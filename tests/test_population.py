@@ -15,8 +15,8 @@ from evenhand.controls import control_variates
 from evenhand.designs import design
 from evenhand.errors import EvenhandError
 from evenhand.estimators import estimate
+from evenhand.expectations import expected_goal, guessed
 from evenhand.gradients import Levels, gradient
-from evenhand.linearisation import expected_goal, guessed
 from evenhand.measures import Swaps
 from evenhand.pools import Pool, pool
 from evenhand.population import between_queries, worth

@@ -43,7 +43,7 @@ q1\tb\td\t=\tann
 q1\td\tc\tc\tann
 q2\te\tf\tf\tann
 """
-#: Share of the judgments of a pair that say that the first is better.
+#: Share of the judgments of a pair that say that the first is better; in lines, not a line each.
 BETTER = {
     "ab": 1.0, "ba": 0.0, "bc": 1.0, "cb": 0.0, "ca": 1.0, "ac": 0.0, "da": 2 / 3, "ad": 1 / 3,
     "bd": 0.0, "db": 0.0, "cd": 1.0, "dc": 0.0, "fe": 1.0, "ef": 0.0,
@@ -425,6 +425,7 @@ def test_pairs_that_count_for_no_system_need_no_judgment():
         ("", "p.tsv: expected the columns qid docA docB preferred"),
         # What trec_eval calls prefs: query, subquery, assessor, document and level.
         ("q 0 0 a 1\nq 0 0 b 0\n", "p.tsv: expected the columns qid docA docB preferred, got"),
+        # Quotes as the message has them, which the formatter would change.
         ("qid\tdocA\tdocB\nq\ta\tb\n", "preferred, got \"qid docA docB\"\nhint: head a table"),
     ],
 )  # fmt: skip

@@ -15,9 +15,9 @@ from evenhand.controls import cross_fit
 from evenhand.designs import design
 from evenhand.errors import EvenhandError
 from evenhand.estimators import estimate
+from evenhand.expectations import SCALES, expected_goal, guessed
 from evenhand.features import features
 from evenhand.gradients import Levels, gradient
-from evenhand.linearisation import SCALES, expected_goal, guessed
 from evenhand.pools import pool
 from evenhand.prior import NumPyroPrior
 from evenhand.ratios import check_draws, estimate_ratio

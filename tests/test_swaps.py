@@ -16,8 +16,8 @@ from evenhand.designs import design
 from evenhand.errors import EvenhandError, SupportError
 from evenhand.estimators import estimate
 from evenhand.evaluation import evaluate
+from evenhand.expectations import expected_goal, guessed
 from evenhand.gradients import Levels, gradient
-from evenhand.linearisation import expected_goal, guessed
 from evenhand.pools import pool
 from evenhand.samples import Sample
 from evenhand.sampling import draw, expected_by_fold

@@ -16,8 +16,8 @@ from evenhand.deviations import estimate_deviation
 from evenhand.errors import EvenhandError, MissingJudgments, SupportError
 from evenhand.estimates import Estimate
 from evenhand.estimators import estimate
+from evenhand.expectations import expected_goal, guessed
 from evenhand.intervals import check_interval, chosen
-from evenhand.linearisation import expected_goal, guessed
 from evenhand.measures import Deviation, Listwise, Pairwise, Ratio
 from evenhand.models import Model
 from evenhand.normalisation import estimate_normalised

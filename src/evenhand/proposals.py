@@ -17,8 +17,8 @@ from evenhand.designs import Design, design
 from evenhand.deviations import expected_deviation, score_grade
 from evenhand.errors import MissingJudgments
 from evenhand.estimates import Estimate
+from evenhand.expectations import expected_goal, guessed
 from evenhand.focus import FOCUSED, deciding, focused
-from evenhand.linearisation import expected_goal, guessed
 from evenhand.measures import Deviation, Pairwise, Ratio
 from evenhand.plans import Forecast, forecast
 from evenhand.snapshots import Snapshot

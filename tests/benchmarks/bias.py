@@ -25,9 +25,9 @@ from ratios import DATA, DEPTH
 from evenhand import targets
 from evenhand.controls import control_variates
 from evenhand.designs import design
+from evenhand.expectations import expected_goal, guessed
 from evenhand.features import features
 from evenhand.gradients import Levels, gradient
-from evenhand.linearisation import expected_goal, guessed
 from evenhand.pools import Pool, pool
 from evenhand.prior import NumPyroPrior
 from evenhand.ratios import estimate_ratio

@@ -32,9 +32,9 @@ from evenhand import targets
 from evenhand.controls import cross_fit
 from evenhand.designs import design
 from evenhand.estimators import estimate
+from evenhand.expectations import expected_goal, guessed
 from evenhand.features import features
 from evenhand.gradients import Levels, gradient
-from evenhand.linearisation import expected_goal, guessed
 from evenhand.measures import Ratio
 from evenhand.paper.synthetic import PRINTED_SYSTEMS, expected_users, synth
 from evenhand.pools import Pool, pool
