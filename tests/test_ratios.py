@@ -296,6 +296,13 @@ def test_a_query_without_a_relevant_draw_is_told():
     sample = drawn(goal, 80)
     found = estimate_ratio(goal, [Round(sample, utility[sample.draws])])
     assert any("1 of 4 queries have no relevant draw" in note for note in found.notes)
+    # Predictions that were far too high leave a count below 0, of a query with relevant draws.
+    first = np.arange(len(cells)) < 15
+    held = Sample("distinct", np.arange(30), np.where(first, 1.0, 0.02))
+    assert (cells.query[:30] == 0).all()
+    rounds, control = [Round(held, first[:30] * 1.0)], Control(np.full(len(cells), 0.9))
+    found = estimate_ratio(goal, rounds, controls=[control])
+    assert not any("no relevant draw" in note for note in found.notes)
 
 
 def test_a_study(tmp_path):

@@ -139,7 +139,7 @@ def estimate_ratio(
             f"the draws show, {np.abs(bias.sum(0)).max():.2g} at most, is taken off"
         )
     n_queries = len(pool.queries)
-    silent = int(np.sum(np.bincount(pool.query, near.reached[:, 0], n_queries) <= 1e-9))
+    silent = int(np.sum(near.levels.counts(pool)[:, 0] <= 1e-9))
     if silent:
         notes.append(
             f"{silent} of {n_queries:,} queries have no relevant draw and count 0: too low where "
