@@ -79,7 +79,13 @@ def answer():
     goal = eh.rank(target)
     sample = eh.draw(jax.random.key(1), eh.design(goal, eh.rank_utility(target.pool)), 120)
     judged = eh.judge(target, sample, eh.read_qrels(qrels))
-    return lambda **options: eh.estimate(goal, [judged], **options)
+    predicted = [eh.Control(np.full(len(target.pool), 0.2))]
+
+    def estimated(**options):
+        foresees = options.get("interval") == "moderated"
+        return eh.estimate(goal, [judged], **options, controls=predicted if foresees else None)
+
+    return estimated
 
 
 @pytest.mark.slow

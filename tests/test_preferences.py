@@ -226,6 +226,8 @@ def test_two_halves_of_a_round_are_the_round():
         estimate_preferences(goal, [judged(sample, table)], interval="wide")
     with pytest.raises(SupportError, match="not for judged preferences"):
         estimate_preferences(goal, [judged(sample, table)], interval="betting")
+    with pytest.raises(EvenhandError, match="moderated intervals are for documents"):
+        estimate_preferences(goal, [judged(sample, table)], interval="moderated")
     student = estimate_preferences(goal, [judged(sample, table)], interval="student")
     half = stats.t.ppf(0.975, 39) * whole.std_error
     np.testing.assert_allclose(student.high - student.value, half, rtol=1e-12)

@@ -264,6 +264,11 @@ def estimate(
     kind = intervals.check_interval(interval)
     found = combined(goal, rounds, planned=planned, combine=combine, controls=controls)
     omega, together, by_cell, means = found
+    if kind.foresees and all(mean is None for mean in means):
+        raise SupportError(
+            f"{interval} intervals are for estimates with a control variate",
+            hint="take the interval auto",
+        )
     target, k, m = goal.target, len(goal.target.systems), len(goal.names)
     value, contrast = np.zeros(k), np.zeros(m)
     covariance, contrast_covariance = np.zeros((k, k)), np.zeros((m, m))
@@ -291,7 +296,7 @@ def estimate(
             weights = target.weights(draws)
             residual = one.utility if mean is None else one.utility - mean[draws]
             reach = np.where(expected > 0, weight / np.where(expected > 0, expected, 1.0), 0.0)
-            evidence.rounds.append(Drawn(one.sample, residual * reach[draws], reach))
+            evidence.rounds.append(Drawn(one.sample, residual * reach[draws], reach, mean))
             system, contrasted, cov, contrast_cov = map(
                 np.asarray,
                 _one_round(

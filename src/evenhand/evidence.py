@@ -16,6 +16,8 @@ with f_k what the pool could have given (`evenhand.events`; the scale of the cha
 cancels), and rho^2 = sum r^4 / sum r^2 over the utilities judged, with one of the largest possible
 among them: 1 for binary relevance.
 
+`foreseen` is the variance that predictions lead to expect (`evenhand.foreseen`).
+
 `event` is the square of the residual that the next relevant draw is likely to have, where those
 that matter to the variance count more: f_2 is the variance expected, and F / V estimates rho^2
 f_4 / f_2 once there are many. `side` is 1 for a system's own value, where no cell counts
@@ -39,6 +41,7 @@ import numpy as np
 
 from evenhand.errors import EvenhandError, SupportError
 from evenhand.events import Events, events, pool_moments
+from evenhand.foreseen import foreseen, likely, scale_sums
 from evenhand.norms import contrasts
 from evenhand.precision import in_float64
 from evenhand.residuals import scattered
@@ -97,6 +100,8 @@ class Moments(NamedTuple):
         What the contrast cannot go beyond; infinite where nothing is known.
     terms
         The terms themselves, where an interval asks for them; else None.
+    foreseen, foreseen_degrees
+        M and nu_M of `evenhand.foreseen`, where residuals are of predictions; else None.
     """
 
     estimate: np.ndarray
@@ -109,6 +114,8 @@ class Moments(NamedTuple):
     floor: np.ndarray
     ceiling: np.ndarray
     terms: Terms | None = None
+    foreseen: np.ndarray | None = None
+    foreseen_degrees: np.ndarray | None = None
 
     def split(self, first: int) -> tuple[Moments, Moments]:
         """Those of the first contrasts, and of the others."""
@@ -117,7 +124,11 @@ class Moments(NamedTuple):
             terms = self.terms
             if terms is not None:
                 terms = Terms(terms.value[:, here], terms.times, terms.low[here], terms.high[here])
-            arrays = {name: x[here] for name, x in self._asdict().items() if name != "terms"}
+            arrays = {
+                name: x[here]
+                for name, x in self._asdict().items()
+                if name != "terms" and x is not None
+            }
             return Moments(**arrays, terms=terms)
 
         return some(slice(first)), some(slice(first, None))
@@ -135,11 +146,14 @@ class Drawn:
         What stands beside a_c in each term z, shape (n,): weight (r - m) / E of its stage.
     reach
         weight / E of its stage, by cell: what stands beside a_c r_c if it should be drawn.
+    mean
+        m_c of its stage, by cell; None where nothing is predicted or known.
     """
 
     sample: Sample
     residual: np.ndarray
     reach: np.ndarray
+    mean: np.ndarray | None = None
 
 
 def welch(variances: np.ndarray, degrees: np.ndarray) -> np.ndarray:
@@ -343,12 +357,12 @@ class Evidence:
             Give the terms too.
         """
         of_draws = self.terms(matrix) if terms else None
-        likely, whole = rank_utility(self.target.pool).second_moment, self.target.whole
+        ranks, whole = rank_utility(self.target.pool).second_moment, self.target.whole
         if whole is not None:
-            likely = likely * whole.stands
+            ranks = ranks * whole.stands
         top = self.top
         sums, over = np.zeros((3, len(matrix))), np.zeros((6, len(matrix)))
-        variances, degrees = [], []
+        scales, variances, degrees = np.zeros((3, 2)), [], []
         for one in self.rounds:
             own, draws = one.sample.expected, one.sample.draws
             held = (one.residual, own[draws], one.sample.fold_at(draws))
@@ -362,18 +376,24 @@ class Evidence:
             sums += found
             variances.append(found[0])
             degrees.append(float(parts[0][3]))
-            here = events(self.target, matrix, likely, own, one.reach, one.sample.sampler)
+            mass = ranks if one.mean is None else likely(one.mean, ranks)
+            free = np.asarray(SAMPLERS[one.sample.sampler].free(jnp.asarray(own[draws])))
+            expected = free * one.reach[draws] ** 2 * mass[draws]
+            scales += scale_sums(weights, free * one.residual**2, expected)
+            here = events(self.target, matrix, mass, own, one.reach, one.sample.sampler)
             over[:4] += here[:4]
             over[4:] = here[4:]  # the range is the pool's, whatever was drawn
         if whole is not None:  # no narrower than that of the cells that are not at hand
             over[4:] = np.minimum(matrix, 0.0) @ whole.total, np.maximum(matrix, 0.0) @ whole.total
-        free = not self.bounded or bool((self.utility < 0).any())
+        negative = not self.bounded or bool((self.utility < 0).any())
         event, side, floor, ceiling = pool_moments(
-            Events(*over), scale(self.utility, top), top, negative=free
+            Events(*over), scale(self.utility, top), top, negative=negative
         )
+        ahead, ahead_degrees = foreseen(scales, matrix, over[0])
         for covariance, known_to in self.added:
             more = of_contrasts(covariance, matrix)
             sums[0] += more
+            ahead += more
             variances.append(more)
             degrees.append(known_to)
         freedom = welch(np.array(variances), np.array(degrees))
@@ -388,4 +408,6 @@ class Evidence:
             floor,
             ceiling,
             of_draws,
+            ahead if self.predicted else None,
+            ahead_degrees if self.predicted else None,
         )

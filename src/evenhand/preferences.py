@@ -269,9 +269,9 @@ def estimate_preferences(
     intervals.check_level(level)
     interval = intervals.chosen(interval, None)
     kind = intervals.check_interval(interval)
-    if kind.bets:
+    if kind.bets or kind.foresees:
         raise SupportError(
-            "betting intervals are for documents that are graded, not for judged preferences",
+            f"{interval} intervals are for documents that are graded, not for judged preferences",
             hint="take the interval auto",
         )
     target, given = goal.target, shares(goal.target)

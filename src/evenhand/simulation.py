@@ -204,7 +204,8 @@ def simulate(
     """
     goal.target.check_linear()
     check_level(level)
-    if check_interval(chosen(interval, None)).bets:
+    kind = check_interval(chosen(interval, None))
+    if kind.bets or kind.foresees:
         raise EvenhandError(
             f"{interval} intervals are made from each draw, and simulations keep sums of draws",
             hint="take 'auto', or call `evenhand.estimate` for studies of your own",

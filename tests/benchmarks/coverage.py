@@ -52,7 +52,7 @@ PREVALENCE, SIZES = (0.01, 0.03, 0.1, 0.3), (20, 50, 100, 200, 500)
 DESIGNS, LAWS, KINDS = ("rank", "flat", "naive", "uniform"), ("distinct", "iid"), ("any", "top")
 GOALS = ("absolute", "pair-near", "pair-far", "rank")
 ENOUGH = (4.0, 6.0, 10.0)
-OF_MOMENTS = [name for name, one in INTERVALS.items() if not one.bets]
+OF_MOMENTS = [name for name, one in INTERVALS.items() if not one.bets and not one.foresees]
 #: Queries, systems, depth, documents a query, and measure of each made pool.
 POOLS = {
     "short": (20, 6, 20, 80, "RBP(p=0.8)@20"),

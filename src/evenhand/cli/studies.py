@@ -160,7 +160,7 @@ def judge(study: str, files: tuple[str, ...], form: str, **options: Any) -> None
 @QUESTION
 @click.option(
     "--interval",
-    type=click.Choice(["auto", "cubic", "student", "normal", "betting"]),
+    type=click.Choice(["auto", "cubic", "moderated", "student", "normal", "betting"]),
     default="auto",
     show_default=True,
     help="Kind; auto is cubic, which holds where relevance is rare, unless a model holds; betting "

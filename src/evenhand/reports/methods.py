@@ -62,6 +62,8 @@ _INTERVALS = {
     "student": "Student’s intervals",
     "cubic": "intervals that reckon with relevant pairs not yet drawn (a skewness-corrected "
     "transformation)",
+    "moderated": "Student’s intervals with a moderated variance (held near what the whole pool "
+    "leads to expect)",
     "normal": "normal intervals",
     "betting": "finite-sample betting intervals",
 }
