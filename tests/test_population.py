@@ -19,7 +19,7 @@ from evenhand.expectations import expected_goal, guessed
 from evenhand.gradients import Levels, gradient
 from evenhand.measures import Swaps
 from evenhand.pools import Pool, pool
-from evenhand.population import between_queries, worth
+from evenhand.population import between_queries, positive, worth
 from evenhand.ratios import estimate_ratio
 from evenhand.samples import Sample
 from evenhand.sampling import draw
@@ -100,7 +100,7 @@ def test_the_mean_of_its_estimate_is_the_variance_between_queries(sampler):
         sample = draw(jax.random.key(key), plan, 80, sampler=sampler, folds=1)
         one = Round(sample, utility[sample.draws])
         weights = np.ones((1, len(made)))
-        found.append(np.diag(between_queries(goal, [[one]], weights, [None])[0]))
+        found.append(np.diag(between_queries(goal, [[one]], weights, [None])))
     error = np.std(found, axis=0) / np.sqrt(len(found))
     assert (np.abs(np.mean(found, axis=0) - truth) < 4 * error).all()
     assert (4 * error < 0.4 * truth).all()
@@ -124,7 +124,21 @@ def test_control_variates_move_it_little():
     plain = estimate(goal, [one]).between
     learned = estimate(goal, [one], controls=control_variates(Half(), goal, [one])).between
     assert np.diag(learned) == pytest.approx(np.diag(plain), rel=0.3)
-    assert (np.linalg.eigvalsh(learned) > -1e-12).all()
+    assert (np.linalg.eigvalsh(positive(learned)) > -1e-12).all()
+
+
+def test_a_difference_is_the_same_whatever_it_is_asked_with():
+    """Also where draws vary more than queries, so that B^ of the systems is no covariance."""
+    made, utility = world(np.random.default_rng(3))
+    target = targets.target(made, f"DCG@{DEPTH}")
+    sample = draw(jax.random.key(3), design(targets.rank(target), flat(made)), 60)
+    judged = [Round(sample, utility[sample.draws])]
+    found = estimate(targets.rank(target), judged)
+    assert np.linalg.eigvalsh(found.between).min() < 0
+    shown, asked = found.for_population().pairs, estimate(targets.pairs(target), judged)
+    asked = asked.for_population()
+    np.testing.assert_allclose(shown.low, asked.contrast_low, rtol=1e-9)
+    np.testing.assert_allclose(shown.high, asked.contrast_high, rtol=1e-9)
 
 
 def test_intervals_for_queries_like_these_cover():

@@ -332,7 +332,6 @@ def test_intervals_cover(kept, n):
         by_student.append(np.abs(found.value - value) <= half)
     spread = np.std(estimates, 0)
     assert (np.abs(np.mean(estimates, 0) - everything) < 0.5 * spread).all()
-    print("COVER", np.mean(covered, 0), np.mean(by_student, 0))
     assert np.mean(covered) > 0.85
     if kept < 1:
         assert np.mean(by_student) < 0.85

@@ -16,8 +16,8 @@ from evenhand import intervals
 from evenhand.comparisons import Comparisons, Joint, p_alone
 from evenhand.confidence import percent
 from evenhand.errors import EvenhandError
-from evenhand.evidence import Evidence, of_contrasts
-from evenhand.population import worth
+from evenhand.evidence import Evidence
+from evenhand.population import positive, worth
 from evenhand.tables import Result, Table, decimals, rows
 from evenhand.targets import Goal, baseline, rank
 from evenhand.targets import pairs as all_pairs
@@ -113,9 +113,9 @@ class Estimate(Answer):
         contrasts).
     degrees
         Degrees of freedom, by system.
-    between, contrast_between
-        What the choice of queries adds to the covariances, for claims about queries like these
-        (`evenhand.population`).
+    between
+        B^ of `evenhand.population`: what the choice of queries adds to the systems' covariance, for
+        claims about queries like these.
     question
         ``queries``: intervals answer for this set of queries; ``population``: for queries like
         these.
@@ -158,7 +158,6 @@ class Estimate(Answer):
     covariance: np.ndarray
     contrast_covariance: np.ndarray
     between: np.ndarray
-    contrast_between: np.ndarray
     degrees: np.ndarray
     interval: str
     evidence: Evidence
@@ -197,11 +196,11 @@ class Estimate(Answer):
             )
         if self.question == "population":
             return self
-        found: dict[str, Any] = {"covariance": self.covariance + self.between}
+        found: dict[str, Any] = {"covariance": self.covariance + positive(self.between)}
         found["contrast_covariance"] = self.contrast_covariance + self.contrast_between
         for prefix in ("", "contrast_"):
             value = self.contrast if prefix else self.value
-            between = np.diag(self.contrast_between if prefix else self.between)
+            between = self._between(self.goal.matrix if prefix else np.eye(len(value)))
             low, high = getattr(self, f"{prefix}low"), getattr(self, f"{prefix}high")
             low, high = intervals.widened(value, low, high, between, n_queries - 1, self.level)
             std_error = np.sqrt(np.diag(found[f"{prefix}covariance"]))
@@ -247,6 +246,18 @@ class Estimate(Answer):
             contrast_high=self.contrast_high + moved,
             reached_value=value,
         )
+
+    @cached_property
+    def contrast_between(self) -> np.ndarray:
+        """What the choice of queries adds to the contrasts' covariance."""
+        matrix = self.goal.matrix
+        return positive(matrix @ self.between @ matrix.T)
+
+    def _between(self, matrix: np.ndarray) -> np.ndarray:
+        """What it adds to the variances of any contrasts; 0 where that is nothing but rounding."""
+        found = np.einsum("ij,jk,ik->i", matrix, self.between, matrix, optimize=True)
+        size = matrix**2 @ np.abs(np.diag(self.between))
+        return np.where(found <= 1e-12 * size, 0.0, found)
 
     def _asked(self) -> str:
         which = "this set of" if self.question == "queries" else "queries like these"
@@ -313,7 +324,7 @@ class Estimate(Answer):
         between, known_to = np.zeros(len(value)), len(self.goal.target.pool.queries) - 1
         population = self.question == "population"
         if population:
-            between = of_contrasts(self.between, goal.matrix)
+            between = self._between(goal.matrix)
             spread = np.sqrt(spread**2 + between)
             degrees = np.minimum(degrees, known_to)
 

@@ -326,9 +326,7 @@ def estimate(
         covariance += beyond
         contrast_covariance += goal.matrix @ beyond @ goal.matrix.T
         evidence.added.append((beyond, float(len(said))))
-    between, contrast_between = between_queries(
-        goal, together, by_cell, means, by_query=by_query, beyond=beyond
-    )
+    between = between_queries(goal, together, by_cell, means, by_query=by_query, beyond=beyond)
     every = np.concatenate([np.eye(k), goal.matrix])  # together: one pass over the pool
     together_moments = evidence.moments(every, np.concatenate([value, contrast]), terms=kind.bets)
     moments, contrast_moments = together_moments.split(k)
@@ -391,7 +389,6 @@ def estimate(
         covariance=covariance,
         contrast_covariance=contrast_covariance,
         between=between,
-        contrast_between=contrast_between,
         degrees=moments.degrees,
         interval=interval,
         evidence=evidence,

@@ -11,12 +11,16 @@ makes the t_x vary more than the U_x do, by the variance of the draws within que
 
     B^ = |X| / (|X| - 1) sum_x (t_x - mean)(t_x - mean)' - sum over draws of f z z'              (2)
 
-with z the terms of the estimate and f = 1 - E for distinct draws, 1 for others; variances below 0
-become 0. A ratio or swapped pairs of query x are no sum over draws: t_x is then the estimate of the
-query's own, V_jx / |X| with its bias taken off, z are the terms of its linearisation, and what that
-leaves out (`evenhand.linearisation`) is also subtracted. Judging more makes the first part of (1)
-smaller, and never the second: once they are alike, more judgments are hardly worth their price for
-this question, and more queries are.
+with z the terms of the estimate and f = 1 - E for distinct draws, 1 for others. Of any contrasts it
+is C B^ C', each variance as right as that of a system; those below 0 become 0 (`positive`). To make
+B^ a covariance first would be wrong: what is then added to values of systems, which vary much,
+drowns the differences of systems, which vary little.
+
+A ratio or swapped pairs of query x are no sum over draws: t_x is then the estimate of the query's
+own, V_jx / |X| with its bias taken off, z are the terms of its linearisation, and what that leaves
+out (`evenhand.linearisation`) is also subtracted. Judging more makes the first part of (1) smaller,
+and never the second: once they are alike, more judgments are hardly worth their price for this
+question, and more queries are.
 
 **How intervals for queries like these cover.** Each is the interval for the study's own queries,
 widened by t sqrt(B^) on either side, and it can be no truer than that. Measured with 50 queries
@@ -83,16 +87,15 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from evenhand.norms import contrasts
 from evenhand.precision import in_float64
 from evenhand.sampling import SAMPLERS
 from evenhand.stages import Round, expected_counts, possible
 from evenhand.targets import Goal
 
-__all__ = ["between_queries", "worth"]
+__all__ = ["between_queries", "positive", "worth"]
 
 
-def _positive(matrix: np.ndarray) -> np.ndarray:
+def positive(matrix: np.ndarray) -> np.ndarray:
     """The covariance nearest to a symmetric matrix, with its variances where these are above 0."""
     wanted = np.maximum(np.diag(matrix), 0.0)
     value, vector = np.linalg.eigh(matrix)
@@ -114,8 +117,8 @@ def between_queries(
     *,
     by_query: np.ndarray | None = None,
     beyond: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """What the choice of queries adds to the covariance, equation (2).
+) -> np.ndarray:
+    """What the choice of queries adds to the covariance of the systems, B^ of equation (2).
 
     Parameters
     ----------
@@ -132,14 +135,15 @@ def between_queries(
 
     Returns
     -------
-    systems, contrasts
-        Shapes (systems, systems) and (contrasts, contrasts); 0 where there is but one query.
+    numpy.ndarray
+        Symmetric, but of either sign where draws vary more than queries: shape (systems, systems);
+        0 where there is but one query.
     """
     target = goal.target
     pool, k = target.pool, len(target.systems)
     n_queries = len(pool.queries)
     if n_queries < 2:
-        return np.zeros((k, k)), np.zeros((len(goal.names), len(goal.names)))
+        return np.zeros((k, k))
     predicts = any(mean is not None for mean in means)
     place = pool.query[target.cell].astype(np.int64) * k + target.system if predicts else None
     summed, terms, free = np.zeros((n_queries, k)), [], []
@@ -158,22 +162,10 @@ def between_queries(
             law = SAMPLERS[one.sample.sampler]
             free.append(np.asarray(law.free(jnp.asarray(one.sample.expected[draws]))))
     z, f = np.concatenate(terms), np.concatenate(free)[:, None]
-    scale = n_queries / (n_queries - 1)
-
-    def excess(of_queries: np.ndarray, of_draws: np.ndarray, left_out: np.ndarray) -> np.ndarray:
-        away = of_queries - of_queries.mean(0)
-        return _positive(scale * away.T @ away - of_draws.T @ (f * of_draws) - left_out)
-
-    matrix, of_queries = goal.matrix, summed if by_query is None else by_query
-    rest = np.zeros((k, k)) if beyond is None else beyond
-    return (
-        excess(of_queries, z, rest),
-        excess(
-            contrasts(of_queries, matrix),
-            contrasts(z, matrix),
-            matrix @ rest @ matrix.T,
-        ),
-    )
+    of_queries = summed if by_query is None else by_query
+    away = of_queries - of_queries.mean(0)
+    found = n_queries / (n_queries - 1) * away.T @ away - z.T @ (f * z)
+    return found if beyond is None else found - beyond
 
 
 def worth(within: float, between: float, n_judged: int, n_queries: int) -> float:

@@ -191,7 +191,8 @@ def simulate(
     replications
         Studies a setting.
     level, interval
-        Of the intervals; the kind is one of `evenhand.intervals.INTERVALS`, but `betting`.
+        Of the intervals; the kind is one of `evenhand.intervals.INTERVALS`, but `betting` and
+        `moderated`, which `auto` is for studies that learn.
     seed
         Settings share it, so that they differ in nothing else.
     progress

@@ -163,8 +163,8 @@ def judge(study: str, files: tuple[str, ...], form: str, **options: Any) -> None
     type=click.Choice(["auto", "cubic", "moderated", "student", "normal", "betting"]),
     default="auto",
     show_default=True,
-    help="Kind; auto is cubic, which holds where relevance is rare, unless a model holds; betting "
-    "holds for every n, after one round.",
+    help="Kind; auto is cubic, which holds where relevance is rare, or moderated, where a model "
+    "holds; betting holds for every n, after one round.",
 )
 @click.option(
     "--stop-when",
