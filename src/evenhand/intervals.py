@@ -12,9 +12,9 @@ name         when to take it
 ===========  ====================================================================================
 
 Without a model only relevant draws say anything, and few of them leave much unseen. With one every
-draw has a residual, of either sign, and the sum is soon normal: ranking 20 systems of TREC-8 by 250
-judgments, Student's intervals of differences cover 94 to 96 %, cubic ones 99 %. Predictions *hold*
-where the gates of `evenhand.controls` let more than half of them through, on average.
+draw has a residual, and a difference is soon normal: of 20 systems of TREC-8 ranked by 250
+judgments, Student's intervals cover 94 to 96 %, cubic ones 99 %. Predictions *hold* where the gates
+of `evenhand.controls` let more than half of them through, on average.
 
 ===========  =========================  =====================  ===================  ==============
 name         coverage                   rounds                 control variate      population

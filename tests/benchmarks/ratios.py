@@ -1,10 +1,11 @@
 """AP and nDCG from few judgments: error beside uniform and statAP-like sampling at the same cost.
 
-    python tests/benchmarks/ratios.py [--replications 40] [--sizes 2216 4432] [--systems 20]
+    python tests/benchmarks/ratios.py [--replications 40] [--sizes .05 .1] [--systems 20] [--seed 0]
                                       [--methods statAP "two rounds"]
 
-On TREC-8, 20 of 71 runs at depth 100. Each method draws n pairs; what is to be met is the value
-that all judgments of the pool give. Errors are of all differences of two systems.
+On TREC-8, 20 of 71 runs at depth 100, drawn by the seed. Each method draws n pairs, given as a
+number or as a share of the pool; what is to be met is the value that all judgments of the pool
+give. Errors are of all differences of two systems.
 
 - infAP: uniform draws without replacement, and trec_eval's ``infAP`` (through pytrec_eval).
 - uniform: the same draws, the ratio of Horvitz-Thompson sums.
@@ -136,14 +137,15 @@ def methods(goal: targets.Goal, utility: np.ndarray) -> dict[str, Callable]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--replications", type=int, default=40)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[2216, 4432])
+    parser.add_argument("--sizes", type=float, nargs="+", default=[0.05, 0.1])
     parser.add_argument("--systems", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0, help="of the sample of systems")
     parser.add_argument("--measures", nargs="+", default=["AP@100", "nDCG@10"])
     parser.add_argument("--methods", nargs="+", help="only these")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     judged = (DATA / "judged-runs.txt").read_text().split()
-    names = np.random.default_rng(0).choice(judged, options.systems, replace=False)
+    names = np.random.default_rng(options.seed).choice(judged, options.systems, replace=False)
     qrels = read_qrels(DATA / "qrels.trec8.adhoc.gz")
     runs = read_runs(DATA / "runs-top100").select(sorted(names))
     cells = pool(runs, depth=DEPTH, queries=qrels.queries.to_pylist())
@@ -157,7 +159,8 @@ def main() -> None:
         utility = np.nan_to_num(judged_utility(cells, qrels, base.measure))
         truth = gradient(cells, base.measure, Levels(np.ones(1), utility[:, None])).value
         aim = truth[x] - truth[y]
-        for n in options.sizes:
+        for size in options.sizes:
+            n = round(size * len(cells) if size < 1 else size)
             for method, made in methods(goal, utility).items():
                 if options.methods and method not in options.methods:
                     continue
