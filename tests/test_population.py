@@ -139,6 +139,7 @@ def test_a_difference_is_the_same_whatever_it_is_asked_with():
     asked = asked.for_population()
     np.testing.assert_allclose(shown.low, asked.contrast_low, rtol=1e-9)
     np.testing.assert_allclose(shown.high, asked.contrast_high, rtol=1e-9)
+    np.testing.assert_allclose(shown.std_error, asked.contrast_std_error, rtol=1e-6)
 
 
 def test_intervals_for_queries_like_these_cover():

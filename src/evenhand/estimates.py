@@ -16,7 +16,7 @@ from evenhand import intervals
 from evenhand.comparisons import Comparisons, Joint, p_alone
 from evenhand.confidence import percent
 from evenhand.errors import EvenhandError
-from evenhand.evidence import Evidence
+from evenhand.evidence import Evidence, of_contrasts
 from evenhand.population import positive, worth
 from evenhand.tables import Result, Table, decimals, rows
 from evenhand.targets import Goal, baseline, rank
@@ -326,6 +326,8 @@ class Estimate(Answer):
         if population:
             between = self._between(goal.matrix)
             spread = np.sqrt(spread**2 + between)
+            within = of_contrasts(self.covariance - positive(self.between), goal.matrix)
+            std_error = np.sqrt(within + between)
             degrees = np.minimum(degrees, known_to)
 
         def limits(level: intervals.Level) -> tuple[np.ndarray, np.ndarray]:
