@@ -418,7 +418,8 @@ def test_default_covers_where_relevance_is_rare(kind, line_target):
 def test_moderated_covers_residuals_of_one_sign(count):
     """50,000 sums of a Poisson number of residuals, whose variance is foreseen to a third or so.
 
-    Coverages have an error of .001: a true .95 passes but with a chance of 1e-9, and .943 fails.
+    Coverages have an error of .001: a true .95 fails with a chance of 1e-9, one of .94
+    passes with 1e-4.
     With residuals of both signs Student's interval covers, and is what is given.
     """
     rng, one = np.random.default_rng(count), np.ones(50_000)

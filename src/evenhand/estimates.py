@@ -200,7 +200,8 @@ class Estimate(Answer):
         found["contrast_covariance"] = self.contrast_covariance + self.contrast_between
         for prefix in ("", "contrast_"):
             value = self.contrast if prefix else self.value
-            between = self._between(self.goal.matrix if prefix else np.eye(len(value)))
+            matrix = self.goal.matrix if prefix else np.eye(len(value))
+            between = of_contrasts(self.between, matrix)
             low, high = getattr(self, f"{prefix}low"), getattr(self, f"{prefix}high")
             low, high = intervals.widened(value, low, high, between, n_queries - 1, self.level)
             std_error = np.sqrt(np.diag(found[f"{prefix}covariance"]))
@@ -252,12 +253,6 @@ class Estimate(Answer):
         """What the choice of queries adds to the contrasts' covariance."""
         matrix = self.goal.matrix
         return positive(matrix @ self.between @ matrix.T)
-
-    def _between(self, matrix: np.ndarray) -> np.ndarray:
-        """What it adds to the variances of any contrasts; 0 where that is nothing but rounding."""
-        found = np.einsum("ij,jk,ik->i", matrix, self.between, matrix, optimize=True)
-        size = matrix**2 @ np.abs(np.diag(self.between))
-        return np.where(found <= 1e-12 * size, 0.0, found)
 
     def _asked(self) -> str:
         which = "this set of" if self.question == "queries" else "queries like these"
@@ -324,10 +319,9 @@ class Estimate(Answer):
         between, known_to = np.zeros(len(value)), len(self.goal.target.pool.queries) - 1
         population = self.question == "population"
         if population:
-            between = self._between(goal.matrix)
+            between = of_contrasts(self.between, goal.matrix)
             spread = np.sqrt(spread**2 + between)
-            within = of_contrasts(self.covariance - positive(self.between), goal.matrix)
-            std_error = np.sqrt(within + between)
+            std_error = np.sqrt(moments.variance + between)
             degrees = np.minimum(degrees, known_to)
 
         def limits(level: intervals.Level) -> tuple[np.ndarray, np.ndarray]:

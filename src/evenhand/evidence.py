@@ -180,9 +180,9 @@ def welch(variances: np.ndarray, degrees: np.ndarray) -> np.ndarray:
 
 
 def of_contrasts(covariance: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Variances of the contrasts C U, exactly 0 where they are nothing but rounding."""
+    """Variances of the contrasts C U, exactly 0 where they are below it or nothing but rounding."""
     found = np.einsum("ij,jk,ik->i", matrix, covariance, matrix, optimize=True)
-    return np.where(found <= 1e-12 * (matrix**2 @ np.diag(covariance)), 0.0, found)
+    return np.where(found <= 1e-12 * (matrix**2 @ np.abs(np.diag(covariance))), 0.0, found)
 
 
 def cumulants(
