@@ -33,7 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evenhand import sampling, targets
+from evenhand import goals, sampling, targets
 from evenhand.demo import make_collection
 from evenhand.folds import Folds
 from evenhand.pools import pool
@@ -337,10 +337,10 @@ def make_goal():
         k = len(on.systems)
         if kind == "own":
             matrix = [[1.0, *[-1.0 / (k - 1)] * (k - 1)], [0.5, *[0.25] * (k - 1)]]
-            return targets.contrast(on, np.array(matrix), importance=[1.0, 3.0])
+            return goals.contrast(on, np.array(matrix), importance=[1.0, 3.0])
         if kind == "pair":
-            return targets.pair(on, first, second)
-        return targets.goal(on, kind, system=second if kind == "baseline" else None)
+            return goals.pair(on, first, second)
+        return goals.goal(on, kind, system=second if kind == "baseline" else None)
 
     return make
 

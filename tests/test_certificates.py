@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evenhand import designs, targets
+from evenhand import designs, goals
 from evenhand.certificates import (
     Certificates,
     certify,
@@ -519,7 +519,7 @@ def test_a_pool_too_large_is_sampled_by_query(monkeypatch):
     cells = np.flatnonzero(np.isin(made.pool.query, chosen))
     part = verdicts._restricted(made, cells)
     np.testing.assert_array_equal(part.weights(np.arange(40)), made.weights(cells))
-    np.testing.assert_array_equal(targets.rank(part).norms(), targets.rank(made).norms()[cells])
+    np.testing.assert_array_equal(goals.rank(part).norms(), goals.rank(made).norms()[cells])
 
 
 def test_files(tmp_path):

@@ -110,7 +110,7 @@ def test_p_values_agree_with_intervals(answer, interval, question):
 def test_students_are_those_of_the_t_test(answer):
     found = answer(interval="student")
     shown = found.pairs
-    moments = found.evidence.moments(eh.targets.pairs(found.goal.target).matrix, shown.value)
+    moments = found.evidence.moments(eh.goals.pairs(found.goal.target).matrix, shown.value)
     some = shown.std_error > 0
     t = np.abs(shown.value[some]) / shown.std_error[some]
     wanted = np.maximum(2 * scipy.stats.t.sf(t, moments.degrees[some]), 2 * scipy.stats.norm.sf(8))

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from evenhand import targets
+from evenhand import goals, targets
 from evenhand.completions import best, worst
 from evenhand.designs import design
 from evenhand.errors import SupportError
@@ -62,7 +62,7 @@ def studied(name: str, known: dict[str, dict[str, int]]):
         for system, rows in LISTS.items()
     }
     cells = pool(read_runs(lists))
-    goal = targets.absolute(targets.target(cells, name))
+    goal = goals.absolute(targets.target(cells, name))
     queries, documents = cells.names(np.arange(len(cells)))
     names = list(zip(queries, documents, strict=True))
     grade = np.array([known[q].get(d, np.nan) for q, d in names])
@@ -176,7 +176,7 @@ def test_what_was_seen_of_the_rest_is_estimated():
     chance = 1 / (1 + np.exp(-1.5 * (hidden[cells.query, document] - 0.7)))
     utility = (rng.random(len(cells)) < chance) * 1.0
     utility[document >= 34] = document[document >= 34] % 3 == 0
-    goal = targets.absolute(targets.target(cells, "nDCG@5"))
+    goal = goals.absolute(targets.target(cells, "nDCG@5"))
     truth = gradient(cells, goal.target.measure, Levels(np.ones(1), utility[:, None])).value
     plan = design(expected_goal(goal, guessed(cells, 1.0)), rank_utility(cells))
     q = np.where(document >= 34, 0.0, plan.q)

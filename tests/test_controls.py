@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from evenhand import inference, targets
+from evenhand import goals, inference
 from evenhand.controls import control, control_variates, cross_fit, labels
 from evenhand.designs import design, variance
 from evenhand.errors import SupportError
@@ -548,7 +548,7 @@ def test_trap_q_from_the_mean_where_a_control_variate_follows(line_target):
     # What is drawn for is the residual r - p of a binary judgment, of variance p (1 - p).
     rng = np.random.default_rng(0)
     weight, p = rng.random(40), rng.random(40) ** 3
-    goal = targets.absolute(line_target([weight]))
+    goal = goals.absolute(line_target([weight]))
     posterior = Oracle(p)
     posterior.predict = lambda cells: Moments("binary", p[cells], p[cells])
     utility = learned_utility(posterior, 40)
@@ -590,7 +590,7 @@ def test_a_prediction_that_is_true_leaves_no_error(trapped, sampler):
 def test_identical_systems_differ_by_exactly_nothing_under_a_control(tiny, samples, sampler):
     pool_name, fold = THREE
     target, utility = tiny(pool_name)
-    goal = targets.contrast(target, np.array([[1.0, -1.0, 0.0], [1.0, 0.0, -1.0]]))
+    goal = goals.contrast(target, np.array([[1.0, -1.0, 0.0], [1.0, 0.0, -1.0]]))
     plan = design(goal, flat(target.pool), floor=0.3)
     for _, sample in samples(goal, plan.q, sampler, 4, fold):
         one = judged(sample, utility)

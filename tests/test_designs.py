@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from evenhand import targets
+from evenhand import goals
 from evenhand.designs import DESIGNS, Design, design, mixture, proposal, variance
 from evenhand.errors import EvenhandError, PrecisionError, SupportError
+from evenhand.goals import GOALS
 from evenhand.norms import contrasts, norm
 from evenhand.precision import in_float64
-from evenhand.targets import GOALS
 from evenhand.utilities import Moments, flat, known_utility, rank_utility, score_utility
 
 # The contrasts of `best` and `order` are those of `rank`.
@@ -128,7 +128,7 @@ def test_trap_q_from_the_mean_of_a_binary_judgment(line_target):
     # q proportional to p^alpha: alpha = 1 costs as much as alpha = 0, and sqrt(p) is best.
     rng = np.random.default_rng(0)
     weight, p = rng.random(40), rng.random(40) ** 3
-    goal = targets.absolute(line_target([weight]))
+    goal = goals.absolute(line_target([weight]))
     cost = {}
     for alpha in (0.0, 0.25, 0.5, 0.75, 1.0):
         q = weight * p**alpha / (weight * p**alpha).sum()
@@ -167,7 +167,7 @@ def test_where_all_systems_agree_nothing_is_drawn(tiny, make_goal, kind):
 @pytest.mark.parametrize("kind", ["optimal", "minimax"])
 def test_identical_systems_leave_nothing_to_judge(line_target, kind):
     target = line_target(np.tile([0.1, 0.3, 0.7], (3, 1)))
-    goal = targets.rank(target)
+    goal = goals.rank(target)
     with pytest.raises(EvenhandError, match="every difference is exactly 0"):
         design(goal, flat(target.pool), kind=kind, floor=0.0)
     # With a floor the systems' own values can still be estimated.

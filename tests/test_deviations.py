@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evenhand import targets
+from evenhand import goals, targets
 from evenhand.designs import design
 from evenhand.deviations import estimate_deviation, expected_deviation, score_grade
 from evenhand.errors import EvenhandError
@@ -32,11 +32,11 @@ GRADES = {"q1": {"a": 3, "b": 1, "c": 0}, "q2": {"a": 2, "c": 4}}
 NAMES = ["MAE", "MSE", "MAE@2", "MSE@1"]
 
 
-def asked(name: str, kind: str = "absolute", runs=RUNS) -> targets.Goal:
-    return targets.goal(targets.target(pool(read_runs(runs)), name), kind)
+def asked(name: str, kind: str = "absolute", runs=RUNS) -> goals.Goal:
+    return goals.goal(targets.target(pool(read_runs(runs)), name), kind)
 
 
-def grades(goal: targets.Goal) -> np.ndarray:
+def grades(goal: goals.Goal) -> np.ndarray:
     cells = goal.target.pool
     names = zip(*cells.names(np.arange(len(cells))), strict=True)
     return np.array([GRADES[query][document] for query, document in names], float)

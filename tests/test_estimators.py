@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from evenhand import targets
+from evenhand import goals, targets
 from evenhand.designs import DESIGNS, design
 from evenhand.errors import EvenhandError, MissingJudgments, SupportError
 from evenhand.estimators import Round, estimate, judge, terms
+from evenhand.goals import GOALS
 from evenhand.intervals import student, welch
 from evenhand.pools import pool
 from evenhand.precision import in_float64
 from evenhand.samples import Sample
 from evenhand.sampling import SAMPLERS, draw, slice_order
 from evenhand.stages import planned_weights
-from evenhand.targets import GOALS
 from evenhand.trec import read_qrels, read_runs
 from evenhand.utilities import Moments, flat, rank_utility, score_utility
 
@@ -165,7 +165,7 @@ def test_trap_self_normalising_a_contrast(tiny, plans, draws_law, expected_count
 def test_trap_clipping_weights(line_target, draws_law, expected_counts, sampler):
     # A cell drawn once in ten thousand keeps its weight of ten thousand.
     target, utility = line_target([[0.5, 0.3, 0.2]]), np.array([1.0, 0.0, 3.0])
-    goal = targets.absolute(target)
+    goal = goals.absolute(target)
     q = np.array([0.6, 0.3999, 0.0001])
     expected = expected_counts(sampler, q, 1)
     law = draws_law(sampler, expected, 1)
@@ -301,7 +301,7 @@ def test_trap_mixture_denominators_with_learned_q(line_target, weights, utility,
     # The balance heuristic, told that nothing was learned, is off by this; planned weights are not.
     utility = np.array(utility)
     cells = len(utility)
-    goal = targets.absolute(line_target([weights]))
+    goal = goals.absolute(line_target([weights]))
     truth = goal.target.values(utility)[0]
     uniform = np.full(cells, 1 / cells)
     mean = {"balance": 0.0, "planned": 0.0}
@@ -354,7 +354,7 @@ def test_trap_rmse_only_tests(tiny, make_goal, two_rounds):
 def test_trap_weights_from_the_data(line_target, draws_law):
     # Inverse-variance weights from the same draws are biased; ours do not know the draws.
     target, utility = line_target([[0.5, 0.3, 0.2]]), np.array([0.0, 1.0, 4.0])
-    goal = targets.absolute(target)
+    goal = goals.absolute(target)
     expected = np.ones(3)
     law = draws_law("iid", expected, 3)
     z = (goal.at(np.arange(3))[:, 0] * utility / expected)[law.draws]
@@ -396,7 +396,7 @@ def test_trap_stopping_when_it_looks_good(line_target):
     # One draw a round: a running mean that is reported as soon as it reaches the truth is off by
     # 13/60. Two rounds as planned are not.
     target, utility = line_target([[0.5, 0.3, 0.2]]), np.array([0.0, 1.0, 4.0])
-    goal, expected = targets.absolute(target), np.full(3, 1 / 3)
+    goal, expected = goals.absolute(target), np.full(3, 1 / 3)
     truth = target.values(utility)[0]
     assert truth == pytest.approx(1.1, abs=1e-15)
     stopped = planned = 0.0
@@ -456,7 +456,7 @@ def test_hajek_variance_is_close_for_distinct(line_target):
     """
     rng = np.random.default_rng(5)
     target = line_target(rng.random((2, 100)))
-    goal = targets.pair(target)
+    goal = goals.pair(target)
     utility = rng.integers(0, 3, 100).astype(float)
     plan = design(goal, flat(target.pool), floor=0.1)
     sampler = SAMPLERS["distinct"]
@@ -518,7 +518,7 @@ def test_a_census_is_exact_and_has_no_error(tiny, plans, pool_name):
 def test_identical_systems_differ_by_exactly_nothing(tiny, plans, sampler):
     target, utility = tiny("twins")
     _, designs = plans("twins", "rank")
-    goal = targets.contrast(target, np.array([[1.0, -1.0, 0.0], [1.0, 0.0, -1.0]]))
+    goal = goals.contrast(target, np.array([[1.0, -1.0, 0.0], [1.0, 0.0, -1.0]]))
     sample = draw(jax.random.key(1), designs[1], 3, sampler=sampler)
     found = estimate(goal, [Round(sample, utility[sample.draws])])
     assert found.contrast[0] == 0
@@ -537,7 +537,7 @@ def test_pairs_agree_with_the_contrasts_of_their_own_goal(tiny, plans):
     goal, designs = plans("missed", "rank")
     sample = draw(jax.random.key(1), designs[1], 3, sampler="iid")
     judged = [Round(sample, utility[sample.draws])]
-    found, direct = estimate(goal, judged).pairs, estimate(targets.pairs(target), judged)
+    found, direct = estimate(goal, judged).pairs, estimate(goals.pairs(target), judged)
     np.testing.assert_allclose(found.value, direct.contrast, atol=1e-13)
     np.testing.assert_allclose(found.std_error, direct.contrast_std_error, atol=1e-12)
     np.testing.assert_allclose(found.low, direct.contrast_low, atol=1e-10)
@@ -703,7 +703,7 @@ def test_names_of_documents_and_order_of_systems_change_nothing():
     found = []
     for source, names in ((runs, {d: d for d in rename}), (other, rename)):
         pooled = pool(read_runs(source))
-        goal = targets.rank(targets.target(pooled, "DCG@3"))
+        goal = goals.rank(targets.target(pooled, "DCG@3"))
         plan = design(goal, rank_utility(pooled))
         cells = pooled.find([q for q, _ in asked], [names[d] for _, d in asked])
         sample = Sample("iid", cells, 5 * plan.q)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from evenhand import targets
+from evenhand import goals
 from evenhand.controls import control_variates
 from evenhand.designs import design
 from evenhand.errors import EvenhandError, SupportError
@@ -143,7 +143,7 @@ def judged_once(tiny):
         target, utility = tiny(name)
         draws = np.arange(len(utility) - 1)
         sample = Sample("distinct", draws, np.full(len(utility), 0.8))
-        return targets.goal(target, kind), utility, Round(sample, utility[draws], name="1")
+        return goals.goal(target, kind), utility, Round(sample, utility[draws], name="1")
 
     return judged_once
 
@@ -165,7 +165,7 @@ def test_a_focused_goal_has_the_norms_of_its_weights(judged_once, name, kind):
     # All weights uniform: the goal `rank`, but for a factor.
     alike = focused(goal, found, share=1.0).norms()
     some = alike > 0
-    ratio = alike[some] / targets.rank(goal.target).norms()[some]
+    ratio = alike[some] / goals.rank(goal.target).norms()[some]
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-9)
     shares = dict(deciding(made, most=9))
     assert sum(shares.values()) == pytest.approx(1)
@@ -175,7 +175,7 @@ def test_a_focused_goal_has_the_norms_of_its_weights(judged_once, name, kind):
 def test_pairs_of_which_nothing_is_known_count_as_the_most_decisive(tiny):
     # System c alone returns the third cell, which the round could not draw.
     target, utility = tiny("missed")
-    goal = targets.best(target)
+    goal = goals.best(target)
     sample = Sample("iid", np.array([0, 1, 3]), np.array([1.0, 1.0, 0.0, 1.0]))
     found = estimate(goal, [Round(sample, utility[sample.draws])])
     assert (found.covered < 1).any()
@@ -248,7 +248,7 @@ def two_rounds(goal, utility, rounds_law, sampler, *, fold=None, leave_out=False
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_enumerated_focused_rounds_are_unbiased(tiny, rounds_law, sampler, kind, how):
     target, utility = tiny("ties")
-    goal = targets.goal(target, kind)
+    goal = goals.goal(target, kind)
     fold = FOLD if how == "cross-fitted" else None
     value, contrast, total, designs = 0.0, 0.0, 0.0, []
     for chance, rounds, q in two_rounds(
@@ -271,7 +271,7 @@ def test_enumerated_focused_rounds_are_unbiased(tiny, rounds_law, sampler, kind,
 def test_trap_weights_from_the_data_in_a_mixture(tiny, rounds_law, kind):
     # Told that the second round was fixed in advance, the balance heuristic is off.
     target, utility = tiny("ties")
-    goal = targets.goal(target, kind)
+    goal = goals.goal(target, kind)
     value = 0.0
     for chance, rounds, _ in two_rounds(goal, utility, rounds_law, "iid", label=()):
         value = value + chance * estimate(goal, rounds, combine="balance").value
@@ -335,7 +335,7 @@ def test_learned_rounds_are_focused(world):
     target, utility = world
     prior = NumPyroPrior(features(target.pool))
     expected = []
-    for goal in (targets.rank(target), targets.best(target)):
+    for goal in (goals.rank(target), goals.best(target)):
         key = jax.random.key(0)
         rounds = learned_rounds(key, goal, lambda c: utility[c], prior, [60, 60])
         assert rounds[1].depends_on == ("round 1",)
@@ -347,7 +347,7 @@ def test_learned_rounds_are_focused(world):
 def test_focused_studies_are_those_of_the_library(world):
     # The compiled batch draws as the parts do, one after the other (of these, no rounds by fold).
     target, utility = world
-    goal = targets.best(target)
+    goal = goals.best(target)
     first = plan_named("rank", goal, 0.1)
     keys = jax.random.split(jax.random.key(3), 3)
     value, covariance, degrees = focused_studies(keys, goal, utility, [30, 40], first=first)
@@ -356,7 +356,7 @@ def test_focused_studies_are_those_of_the_library(world):
     assert (degrees > 10).all()
     again = focused_studies(keys[1:2], goal, utility, [30, 40], first=first)
     np.testing.assert_allclose(again[0][0], value[1], rtol=1e-12)
-    alike = focused_studies(keys, targets.rank(target), utility, [30, 40], first=first)
+    alike = focused_studies(keys, goals.rank(target), utility, [30, 40], first=first)
     assert np.abs(alike[0] - value).max() > 1e-3
 
 
@@ -365,7 +365,7 @@ def test_simulated_studies_are_unbiased_and_name_the_best_more_often(world):
     # 7 systems, 100 studies: the largest |z| exceeds 4.5 by chance in one of 10^4 runs.
     target, utility = world
     found = simulate(
-        targets.best(target), utility, budgets=[200], designs=["rank"], replications=100, focus=[2]
+        goals.best(target), utility, budgets=[200], designs=["rank"], replications=100, focus=[2]
     )
     assert found.goal == "best"
     ranks, best = found.rows
@@ -375,13 +375,13 @@ def test_simulated_studies_are_unbiased_and_name_the_best_more_often(world):
     # On other draws: each share has a standard error of up to .05.
     assert best["best"] > ranks["best"] - 0.2
     with pytest.raises(EvenhandError, match="at least one round"):
-        simulate(targets.best(target), utility, budgets=[40], focus=[0])
+        simulate(goals.best(target), utility, budgets=[40], focus=[0])
 
 
 def test_rounds_that_are_not_focused_gain_nothing_by_being_two(world):
     # For the goal `rank` the same studies are replicated to compare with.
     target, utility = world
-    goal = targets.rank(target)
+    goal = goals.rank(target)
     keys = jax.random.split(jax.random.key(0), 100)
     sizes = split(200, 2)
     value, covariance, _ = focused_studies(

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from evenhand import targets
+from evenhand import goals
 from evenhand.designs import design
 from evenhand.inclusion import at_least_once, together
 from evenhand.samples import Sample
@@ -23,7 +23,7 @@ def by_law(law, cells: int) -> np.ndarray:
 def test_each_sampler_by_enumeration(sampler, name, tiny, draws_law, expected_counts):
     on, _ = tiny(name)
     cells, n = len(on.pool), 3
-    goal = targets.goal(on, "rank")
+    goal = goals.goal(on, "rank")
     # One cell is likelier than a slice is long, and one cannot be drawn.
     q = np.array([5.0, 1.0, 2.0, 0.5, 1.5, 3.0][:cells])
     q[1] = 0.0
@@ -41,7 +41,7 @@ def test_each_sampler_by_enumeration(sampler, name, tiny, draws_law, expected_co
 @pytest.mark.parametrize("sampler", ["iid", "slices", "distinct"])
 def test_by_fold(sampler, tiny, draws_law):
     on, _ = tiny("ties")
-    goal = targets.goal(on, "rank")
+    goal = goals.goal(on, "rank")
     fold, sizes = np.array([0, 0, 0, 1, 1], np.int32), np.array([2, 1])
     expected = np.array([0.9, 0.7, 0.4, 0.75, 0.25])
     order = layout(goal, sampler, fold)
@@ -55,7 +55,7 @@ def test_by_fold(sampler, tiny, draws_law):
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_census_is_certain(sampler, tiny):
     on, _ = tiny("agree")
-    goal = targets.absolute(on)
+    goal = goals.absolute(on)
     sample = Sample(sampler, np.array([1, 1, 1]), np.array([0.0, 3.0, 0.0]))
     if sampler == "distinct":
         sample = draw(jax.random.key(0), design(goal, flat(on.pool)), len(on.pool))

@@ -11,7 +11,7 @@ import pytest
 import scipy.optimize
 import scipy.stats
 
-from evenhand import targets
+from evenhand import goals
 from evenhand.designs import design
 from evenhand.errors import EvenhandError
 from evenhand.estimators import Round, estimate
@@ -311,7 +311,7 @@ def line(line_target):
 @pytest.mark.parametrize("n", [2, 20])
 def test_no_relevant_draw_leaves_an_interval(line, sampler, n):
     for kind in ("absolute", "rank"):
-        goal = targets.goal(line, kind)
+        goal = goals.goal(line, kind)
         sample = draw(jax.random.key(0), design(goal, flat(line.pool)), n, sampler=sampler)
         found = estimate(goal, [Round(sample, np.zeros(n))])
         assert (found.contrast == 0).all()
@@ -325,7 +325,7 @@ def test_no_relevant_draw_leaves_an_interval(line, sampler, n):
 def test_every_draw_relevant_leaves_an_interval(line_target):
     # 30 draws of 600 cells that all weigh alike: of 30 successes the mid-p lower limit is 27.
     target = line_target(np.full((1, 600), 1 / 600))
-    goal = targets.absolute(target)
+    goal = goals.absolute(target)
     sample = draw(jax.random.key(0), design(goal, flat(target.pool)), 30, sampler="iid", folds=1)
     found = estimate(goal, [Round(sample, np.ones(30))], top_utility=1.0)
     assert found.contrast[0] == pytest.approx(1) == pytest.approx(found.contrast_high[0])
@@ -336,7 +336,7 @@ def test_one_weight_that_dominates_is_not_certain(line_target):
     weights = np.full((1, 100), 1e-3)
     weights[0, 0] = 1.0
     target = line_target(weights)
-    goal = targets.absolute(target)
+    goal = goals.absolute(target)
     # Drawn uniformly the large one is mostly missed; its event is what the interval reckons with.
     plan = design(goal, flat(target.pool), kind="uniform", floor=0.0)
     sample = Sample("iid", np.arange(50, 60), 10 * plan.q)
@@ -347,7 +347,7 @@ def test_one_weight_that_dominates_is_not_certain(line_target):
 def test_identical_systems_and_a_census_are_certain(line_target):
     weights = np.array([[0.5, 0.25, 0.1, 0.0], [0.5, 0.25, 0.1, 0.0]])
     target = line_target(weights)
-    pair = targets.pair(target)
+    pair = goals.pair(target)
     sample = Sample("distinct", np.arange(4), np.ones(4))
     found = estimate(pair, [Round(sample, np.array([1.0, 0, 1, 0]))])
     assert found.contrast_low[0] == found.contrast_high[0] == 0
@@ -400,7 +400,7 @@ def test_default_covers_where_relevance_is_rare(kind, line_target):
     target = line_target(weights)
     utility = np.zeros(400)
     utility[rng.choice(400, 12, replace=False)] = 1.0
-    goal = targets.goal(target, kind)
+    goal = goals.goal(target, kind)
     options = {"budgets": [40], "samplers": ["distinct", "iid"], "replications": 2000}
     found = {i: simulate(goal, utility, interval=i, **options) for i in OF_DRAWS}
     for row, other in zip(found["cubic"].rows, found["student"].rows, strict=True):

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from evenhand import targets
+from evenhand import goals
 from evenhand.features import features
 from evenhand.loops import learned_rounds, study_that_learns
 from evenhand.prior import NumPyroPrior
@@ -27,7 +27,7 @@ DL2021 = Path(__file__).resolve().parents[2] / "shared" / "data" / "trec-dl-2021
 def world(made_target):
     """Goal, true utilities and a prior on made data."""
     target, utility = made_target(4)
-    return targets.rank(target), utility, NumPyroPrior(features(target.pool))
+    return goals.rank(target), utility, NumPyroPrior(features(target.pool))
 
 
 class Stubborn:

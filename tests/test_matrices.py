@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from evenhand import events as room
-from evenhand import norms, targets
+from evenhand import goals, norms, targets
 from evenhand.devices import adds_in_order
 from evenhand.events import events
+from evenhand.goals import contrast, differences
 from evenhand.matrices import diagonal_and_row, parts
 from evenhand.measures import parse
 from evenhand.pools import pool
-from evenhand.targets import Target, contrast, differences
+from evenhand.targets import Target
 from evenhand.trec import read_runs
 
 RNG = np.random.default_rng(0)
@@ -46,9 +47,9 @@ def by_tables(monkeypatch, function):
 def test_forms_of_goals(k):
     found = weighed(0, k)
     for goal, row in (
-        (targets.absolute(found), None),
-        (targets.rank(found), np.full(k, -1 / k)),
-        (targets.baseline(found, "s1"), -np.eye(k)[1]),
+        (goals.absolute(found), None),
+        (goals.rank(found), np.full(k, -1 / k)),
+        (goals.baseline(found, "s1"), -np.eye(k)[1]),
     ):
         form = diagonal_and_row(goal.matrix)
         if len(goal.matrix) < 3:
@@ -61,7 +62,7 @@ def test_forms_of_goals(k):
             np.testing.assert_array_equal(form.row, row)
         again = np.diag(form.diagonal)[form.place] + row
         np.testing.assert_allclose(again, goal.matrix, rtol=1e-15, atol=1e-16)
-    rows = [(len(rows), form) for rows, form in parts(targets.pairs(found).matrix, most=2)]
+    rows = [(len(rows), form) for rows, form in parts(goals.pairs(found).matrix, most=2)]
     if k > 3:
         assert rows == [(2, None)] * (k * (k - 1) // 4)
 
@@ -90,14 +91,14 @@ def test_norms_by_entry_are_those_by_tables(monkeypatch, k, signed):
     assert adds_in_order() == (jax.default_backend() == "cpu")
     shuffled = rng.permutation(k)[: max(k - 1, 3)]
     for made in (
-        targets.absolute(found),
-        targets.rank(found),
-        targets.baseline(found, "s0"),
-        contrast(found, targets.rank(found).matrix[shuffled] * 3.0),
-        contrast(found, targets.rank(found).matrix, importance=rng.random(k) * (np.arange(k) > 0)),
+        goals.absolute(found),
+        goals.rank(found),
+        goals.baseline(found, "s0"),
+        contrast(found, goals.rank(found).matrix[shuffled] * 3.0),
+        contrast(found, goals.rank(found).matrix, importance=rng.random(k) * (np.arange(k) > 0)),
         contrast(
             found,
-            targets.baseline(found, "s0").matrix,
+            goals.baseline(found, "s0").matrix,
             importance=rng.random(k - 1) * (np.arange(1, k) < k - 1),
         ),
     ):
@@ -116,7 +117,7 @@ def test_sums_by_entry_are_those_by_tables(monkeypatch, k, piece, signed):
     first, second = np.triu_indices(k, 1)
     matrix = np.concatenate(
         [
-            targets.rank(found).matrix,
+            goals.rank(found).matrix,
             np.eye(k),
             differences(first, second, k)[: max(k, 9)],
         ]
@@ -139,7 +140,7 @@ def test_what_little_differs_keeps_its_digits(monkeypatch):
     w[:, 1] = w[:, 2] = w[:, 0]
     w[7, 2] += 1e-7
     found = Target.of_weights(base.pool, base.measure, w)
-    goal = targets.baseline(found, "s0")
+    goal = goals.baseline(found, "s0")
     assert diagonal_and_row(goal.matrix) is not None
     likely, expected, reach = rng.random((3, len(found.pool)))
 

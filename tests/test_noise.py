@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from evenhand import targets
+from evenhand import goals
 from evenhand.designs import design
 from evenhand.estimators import estimate
 from evenhand.judgments import Labels
@@ -55,7 +55,7 @@ def cells_of(line_target):
 
     def made(n):
         weights = np.array([[0.5, 0.1, 0.4], [0.1, 0.4, 0.2]])[:, :n]
-        goal = targets.pair(line_target(weights), "s0", "s1")
+        goal = goals.pair(line_target(weights), "s0", "s1")
         return goal, np.array([1.0, 0.4, 2.0])[:n], np.array([0.5, 0.4, 0.8])[:n]
 
     return made
@@ -186,7 +186,7 @@ def test_single_judgments_borrow(cells_of):
 def test_what_the_draws_hold_already(line_target, sampler):
     # With one judgment that is not 0, and s^2 / k = r^2, the whole covariance is (a r N / E)^2.
     weights = np.random.default_rng(0).gamma(0.5, size=(2, 200))
-    goal = targets.absolute(line_target(weights))
+    goal = goals.absolute(line_target(weights))
     sample = draw(jax.random.key(1), design(goal, flat(goal.target.pool)), 60, sampler=sampler)
     assert sample.n_folds == 4
     cells = sample.cells

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evenhand import targets
+from evenhand import goals, targets
 from evenhand.cli import main
 from evenhand.designs import design
 from evenhand.errors import EvenhandError, SupportError
@@ -29,7 +29,7 @@ from evenhand.utilities import flat, rank_utility
 def one_list(measure: str, documents: int):
     """A query whose documents one system returns in their order."""
     runs = {"a": {"q": {f"d{d}": float(-d) for d in range(documents)}}}
-    return targets.absolute(targets.target(pool(read_runs(runs)), measure))
+    return goals.absolute(targets.target(pool(read_runs(runs)), measure))
 
 
 def independent(q: list[float], draws: list[int], utility: np.ndarray) -> Round:
@@ -112,7 +112,7 @@ def some_queries(queries: int = 6, seed: int = 3):
 def test_exact_where_it_must_be():
     """For a census; and where all utilities are alike, whatever is drawn."""
     cells, utility = some_queries()
-    goal = targets.rank(targets.target(cells, "P@10"))
+    goal = goals.rank(targets.target(cells, "P@10"))
     every = np.arange(len(cells))
     found = estimate_normalised(
         goal, [Round(Sample("distinct", every, np.ones(len(every))), utility)]
@@ -140,7 +140,7 @@ def test_exact_where_it_must_be():
 def test_rounds_are_put_together_by_weights_fixed_in_advance():
     """Two rounds, the second of which knows the first: sums by their definition, in loops."""
     cells, utility = some_queries(3)
-    goal = targets.absolute(targets.target(cells, "P@10"))
+    goal = goals.absolute(targets.target(cells, "P@10"))
     plan = design(goal, flat(cells))
     first = draw(jax.random.key(1), plan, 20, folds=1)
     known = np.full(len(cells), np.nan)
@@ -176,7 +176,7 @@ def test_lists_without_enough_draws():
     """One list of forty has a draw, another none; both take the mean of their system's others."""
     runs = {"a": {f"q{x}": {f"d{d}": -float(d) for d in range(2)} for x in range(40)}}
     cells = pool(read_runs(runs))
-    goal = targets.absolute(targets.target(cells, "P@2"))
+    goal = goals.absolute(targets.target(cells, "P@2"))
     utility = (cells.query % 2 == 0) * 1.0
     drawn = np.flatnonzero((cells.query > 1) | ((cells.query == 1) & (cells.document == 0)))
     one = Round(Sample("distinct", drawn, np.full(len(cells), 0.9)), utility[drawn])
@@ -193,11 +193,11 @@ def test_lists_without_enough_draws():
 def test_intervals_cover():
     """120 studies of 60 draws of 84 pairs: a coverage of .95 is below .88 with a chance of 1e-3."""
     cells, utility = some_queries()
-    goal = targets.pair(targets.target(cells, "P@10"), "s0", "s1")
+    goal = goals.pair(targets.target(cells, "P@10"), "s0", "s1")
     truth = goal.target.values(utility)
     aim = goal.matrix @ truth
     plan, inside, of_contrasts, value = (
-        design(targets.absolute(goal.target), flat(cells)),
+        design(goals.absolute(goal.target), flat(cells)),
         [],
         [],
         [],
@@ -216,13 +216,13 @@ def test_intervals_cover():
 
 def test_what_is_refused():
     cells, utility = some_queries()
-    goal = targets.rank(targets.target(cells, "DCG@10"))
+    goal = goals.rank(targets.target(cells, "DCG@10"))
     every = np.arange(len(cells))
     one = Round(Sample("distinct", every, np.ones(len(every))), utility)
     with pytest.raises(SupportError, match="bounded utilities"):
         estimate_normalised(goal, [one])
     assert estimate_normalised(goal, [one], top_utility=1.0).std_error.max() == 0
-    precision = targets.rank(targets.target(cells, "P@10"))
+    precision = goals.rank(targets.target(cells, "P@10"))
     with pytest.raises(SupportError, match="betting"):
         estimate_normalised(precision, [one], interval="betting")
     # A pair that no round could draw.

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from evenhand import targets
+from evenhand import goals
 from evenhand.designs import design
 from evenhand.errors import EvenhandError
 from evenhand.estimators import estimate
@@ -21,7 +21,7 @@ def told(line_target):
     """A goal of three systems over 300 cells, and utilities of which a fifth are 1."""
     rng = np.random.default_rng(0)
     target = line_target(rng.gamma(0.5, size=(3, 300)))
-    return targets.rank(target), (rng.random(300) < 0.2).astype(float)
+    return goals.rank(target), (rng.random(300) < 0.2).astype(float)
 
 
 def sampled(goal, utility, n, key=0, **about):
@@ -150,7 +150,7 @@ def test_aims_that_cannot_be(told, aims, message):
 @pytest.mark.slow
 def test_what_queries_cost(made_target):
     target, utility = made_target(0)
-    goal, pool = targets.rank(target), target.pool
+    goal, pool = goals.rank(target), target.pool
     made = design(goal, rank_utility(pool))
     found = forecast(made, rank_utility(pool).second_moment)
     for n in (5, 20):
@@ -179,7 +179,7 @@ def test_what_queries_cost(made_target):
 
 
 def test_dear_queries_had_better_be_few(made_target):
-    goal = targets.rank(made_target(0)[0])
+    goal = goals.rank(made_target(0)[0])
     made = design(goal, flat(goal.target.pool))
     told = forecast(made, flat(goal.target.pool).second_moment)
     (note, *_) = [n for n in plan(told, half_width=2.0, query_cost=1e3).notes if "opened" in n]

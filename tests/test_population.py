@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from evenhand import targets
+from evenhand import goals, targets
 from evenhand.controls import control_variates
 from evenhand.designs import design
 from evenhand.errors import EvenhandError
@@ -61,7 +61,7 @@ def everything(goal):
 def test_a_census_leaves_the_variance_of_queries():
     made, utility = world(np.random.default_rng(0))
     target = targets.target(made, f"DCG@{DEPTH}")
-    goal = targets.rank(target)
+    goal = goals.rank(target)
     sample = everything(goal)
     found = estimate(goal, [Round(sample, utility)])
     of_query = np.zeros((QUERIES, SYSTEMS))
@@ -92,7 +92,7 @@ def test_the_mean_of_its_estimate_is_the_variance_between_queries(sampler):
     # 200 samples of one set of queries: B^ is right to 5 % with a false alarm in 10^4 (4 standard
     # errors of what was seen); without the second term of (2) it would be too large by half.
     made, utility = world(np.random.default_rng(1), 20)
-    goal = targets.absolute(targets.target(made, f"DCG@{DEPTH}"))
+    goal = goals.absolute(targets.target(made, f"DCG@{DEPTH}"))
     plan = design(goal, flat(made))
     truth = np.diag(estimate(goal, [Round(everything(goal), utility)]).between)
     found = []
@@ -108,7 +108,7 @@ def test_the_mean_of_its_estimate_is_the_variance_between_queries(sampler):
 
 def test_control_variates_move_it_little():
     made, utility = world(np.random.default_rng(2))
-    goal = targets.rank(targets.target(made, f"DCG@{DEPTH}"))
+    goal = goals.rank(targets.target(made, f"DCG@{DEPTH}"))
 
     class Half:
         name = "half"
@@ -131,11 +131,11 @@ def test_a_difference_is_the_same_whatever_it_is_asked_with():
     """Also where draws vary more than queries, so that B^ of the systems is no covariance."""
     made, utility = world(np.random.default_rng(3))
     target = targets.target(made, f"DCG@{DEPTH}")
-    sample = draw(jax.random.key(3), design(targets.rank(target), flat(made)), 60)
+    sample = draw(jax.random.key(3), design(goals.rank(target), flat(made)), 60)
     judged = [Round(sample, utility[sample.draws])]
-    found = estimate(targets.rank(target), judged)
+    found = estimate(goals.rank(target), judged)
     assert np.linalg.eigvalsh(found.between).min() < 0
-    shown, asked = found.for_population().pairs, estimate(targets.pairs(target), judged)
+    shown, asked = found.for_population().pairs, estimate(goals.pairs(target), judged)
     asked = asked.for_population()
     np.testing.assert_allclose(shown.low, asked.contrast_low, rtol=1e-9)
     np.testing.assert_allclose(shown.high, asked.contrast_high, rtol=1e-9)
@@ -152,7 +152,7 @@ def test_intervals_for_queries_like_these_cover():
     truth = np.mean([targets.target(m, f"DCG@{DEPTH}").values(u) for m, u in endless], axis=0)
     for key in range(200):
         made, utility = world(rng)
-        goal = targets.absolute(targets.target(made, f"DCG@{DEPTH}"))
+        goal = goals.absolute(targets.target(made, f"DCG@{DEPTH}"))
         sample = draw(jax.random.key(key), design(goal, rank_utility(made)), 240, folds=1)
         found = estimate(goal, [Round(sample, utility[sample.draws])])
         wide = found.for_population()
@@ -178,7 +178,7 @@ def of_rounds(goal, rounds):
 def test_a_census_is_students_interval_of_its_queries(measure):
     made, utility = world(np.random.default_rng(4))
     made = replace(made, depth=None)
-    goal = targets.pair(targets.target(made, measure), "s0", "s1")
+    goal = goals.pair(targets.target(made, measure), "s0", "s1")
     wide = of_rounds(goal, [Round(everything(goal), utility)]).for_population()
     exact = by_query(goal, utility)
     for j in range(SYSTEMS):
@@ -203,13 +203,13 @@ def test_intervals_of_a_ratio_for_queries_like_these_cover():
     # Without what the choice of queries adds it is .4 or less.
     rng = np.random.default_rng(5)
     endless = [world(rng, 400) for _ in range(10)]
-    asked = [targets.absolute(targets.target(m, "R@4")) for m, _ in endless]
+    asked = [goals.absolute(targets.target(m, "R@4")) for m, _ in endless]
     both = zip(asked, endless, strict=True)
     truth = np.mean([by_query(goal, u).mean(0) for goal, (_, u) in both], axis=0)
     inside, narrow = [], []
     for key in range(100):
         made, utility = world(rng)
-        goal = targets.absolute(targets.target(made, "R@4"))
+        goal = goals.absolute(targets.target(made, "R@4"))
         sample = draw(jax.random.key(key), design(linear(goal), rank_utility(made)), 360, folds=1)
         found = estimate_ratio(goal, [Round(sample, utility[sample.draws])])
         wide = found.for_population()
@@ -232,7 +232,7 @@ def test_what_a_query_is_worth():
 
 
 def test_one_query_says_nothing_of_others():
-    goal = targets.rank(
+    goal = goals.rank(
         targets.target(
             pool(read_runs({"a": {"q": {"x": 1, "y": 0}}, "b": {"q": {"y": 1, "x": 0}}})), "DCG"
         )

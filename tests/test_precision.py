@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from evenhand.errors import PrecisionError
+from evenhand.goals import rank
 from evenhand.pools import pool
 from evenhand.precision import in_float64, require_float64
-from evenhand.targets import rank, target
+from evenhand.targets import target
 from evenhand.trec import read_runs
 
 

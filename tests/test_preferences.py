@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evenhand import preferences, targets
+from evenhand import goals, preferences, targets
 from evenhand.errors import EvenhandError, FormatError, MissingJudgments, StudyError, SupportError
 from evenhand.evaluation import evaluate
 from evenhand.pairings import PairSample, draw_pairs, pair_design, shares, write_pairs
@@ -51,8 +51,8 @@ BETTER = {
 GRADES = {"q1": {"a": 1, "b": 3, "c": 0, "d": 1}, "q2": {"e": 0, "f": 2}, "q3": {"g": 1}}
 
 
-def asked(name: str, kind: str = "rank", runs=RUNS) -> targets.Goal:
-    return targets.goal(targets.target(pool(read_runs(runs)), name), kind)
+def asked(name: str, kind: str = "rank", runs=RUNS) -> goals.Goal:
+    return goals.goal(targets.target(pool(read_runs(runs)), name), kind)
 
 
 def truth(name: str, better, runs=RUNS) -> np.ndarray:
@@ -80,7 +80,7 @@ def graded(query: str, one: str, other: str) -> float:
     return float(GRADES[query][one] > GRADES[query][other])
 
 
-def by_cell(goal: targets.Goal, better) -> np.ndarray:
+def by_cell(goal: goals.Goal, better) -> np.ndarray:
     """Share of judgments that say that cell i is better than k: shape (cells, cells)."""
     n = len(goal.target.pool)
     names = list(zip(*goal.target.pool.names(np.arange(n)), strict=True))
@@ -267,7 +267,7 @@ def test_events_ahead_are_sums_over_all_pairs():
 
 def test_identical_systems_differ_by_exactly_0():
     goal = asked("wSwaps@3", "rank")
-    everyone = targets.pairs(goal.target)
+    everyone = goals.pairs(goal.target)
     table = by_cell(goal, said)
     sample = draw_pairs(jax.random.key(3), pair_design(goal.target), 31)
     found = estimate_preferences(everyone, [judged(sample, table)])
@@ -451,7 +451,7 @@ def test_faults_of_several_files_name_their_lines(tmp_path):
 
 def test_ids_that_would_not_be_read_again_are_not_written(tmp_path):
     runs = {"x": {"q": {"=": 2.0, "b\tc": 1.0, "#d": 0.5}}}
-    goal = targets.absolute(targets.target(pool(read_runs(runs)), "Swaps"))
+    goal = goals.absolute(targets.target(pool(read_runs(runs)), "Swaps"))
     sample = draw_pairs(jax.random.key(0), pair_design(goal.target), 50)
     path = tmp_path / "pairs.tsv"
     with pytest.raises(EvenhandError, match=r"cannot hold: '#d', '=', 'b.tc'"):

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from evenhand import measures, targets
+from evenhand import goals, measures, targets
 from evenhand.controls import cross_fit
 from evenhand.designs import design
 from evenhand.errors import EvenhandError
@@ -53,11 +53,11 @@ def made(queries: int = 8, systems: int = 4, depth: int = 20, documents: int = 4
     return cells, grade
 
 
-def asked(name: str, cells, kind: str = "rank") -> targets.Goal:
-    return targets.goal(targets.target(cells, name), kind)
+def asked(name: str, cells, kind: str = "rank") -> goals.Goal:
+    return goals.goal(targets.target(cells, name), kind)
 
 
-def drawn(goal: targets.Goal, n: int, seed: int = 0) -> Sample:
+def drawn(goal: goals.Goal, n: int, seed: int = 0) -> Sample:
     """A sample by the design of the ratio."""
     cells = goal.target.pool
     linear = expected_goal(goal, guessed(cells, 1.0))
@@ -70,7 +70,7 @@ def everything(cells, expected: np.ndarray | None = None) -> Sample:
     return Sample("distinct", every, np.ones(len(cells)) if expected is None else expected)
 
 
-def truth(goal: targets.Goal, grade: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def truth(goal: goals.Goal, grade: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Utility of every cell, and value of every system."""
     utility = goal.target.measure.utility(grade)
     gain = np.unique(utility[utility > 0])
@@ -137,7 +137,7 @@ def test_norms_of_a_design_are_those_expected(name, kind):
     """Against differences of the measure, at each part of the utilities that are expected."""
     cells, _ = made(queries=3)
     target = targets.target(cells, name)
-    goal = targets.pair(target, "s0", "s2") if kind == "pair" else targets.goal(target, kind)
+    goal = goals.pair(target, "s0", "s2") if kind == "pair" else goals.goal(target, kind)
     mean = guessed(cells, 1.0)
     step = 1e-6
     found = expected_goal(goal, mean)

@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 from scipy import stats
 
-from evenhand import targets
+from evenhand import goals, targets
 from evenhand.cli import main
 from evenhand.errors import EvenhandError, StudyError
 from evenhand.estimators import estimate
@@ -293,9 +293,9 @@ def census():
 
     def make(kind: str, spread: float, importance=None):
         if kind == "pair":
-            goal = targets.pair(target, "s2", "s0")
+            goal = goals.pair(target, "s2", "s0")
         else:
-            goal = targets.goal(target, kind, system="s2" if kind == "baseline" else None)
+            goal = goals.goal(target, kind, system="s2" if kind == "baseline" else None)
         sample = Sample("distinct", np.arange(6), np.ones(6))
         found = estimate(goal, [Round(sample, np.array([0.1, 1, 0, 0, 0.1, 0.7]))])
         twins = np.eye(4)
@@ -429,7 +429,7 @@ def test_names_from_right_to_left_keep_their_places():
     from evenhand.pools import pool
     from evenhand.trec import read_runs
 
-    goal = targets.pair(targets.target(pool(read_runs(runs)), "DCG"), ARABIC, "نظام")
+    goal = goals.pair(targets.target(pool(read_runs(runs)), "DCG"), ARABIC, "نظام")
     assert list(told_apart(goal).values()) == [f"\u2068{ARABIC}\u2069 - \u2068نظام\u2069"]
 
 

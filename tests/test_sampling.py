@@ -13,7 +13,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenhand import lines, targets
+from evenhand import goals, lines
 from evenhand.designs import Design, design
 from evenhand.errors import EvenhandError, PrecisionError
 from evenhand.folds import Folds, fold_of, fold_sizes, folds_for
@@ -334,7 +334,7 @@ def test_slice_order_is_telling(tiny, make_goal):
 def fifty(line_target):
     rng = np.random.default_rng(3)
     target = line_target(rng.random((2, 50)) ** 3)
-    return design(targets.absolute(target), flat(target.pool), floor=0.1)
+    return design(goals.absolute(target), flat(target.pool), floor=0.1)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -579,7 +579,7 @@ def test_real_draws_by_fold(line_target, sampler):
     """
     rng = np.random.default_rng(4)
     target, rounds, n = line_target(rng.random((2, 80)) ** 3), 2000, 48
-    plan = design(targets.absolute(target), flat(target.pool), floor=0.1)
+    plan = design(goals.absolute(target), flat(target.pool), floor=0.1)
     samples = [draw(jax.random.key(seed), plan, n, sampler=sampler) for seed in range(3)]
     of = fold_of(80, 4)
     expected, sizes = expected_by_fold(sampler, plan.q, n, of)

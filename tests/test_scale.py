@@ -21,7 +21,7 @@ import polars as pl
 import pytest
 
 import evenhand as eh
-from evenhand import lines, sampling, scale, targets
+from evenhand import goals, lines, sampling, scale, targets
 from evenhand.demo import make_collection
 from evenhand.errors import EvenhandError, FormatError, SupportError
 from evenhand.measures import parse
@@ -88,9 +88,9 @@ def in_memory(runs, measure, kind, named, utility=eh.rank_utility):
     pool = eh.pool(runs, depth=measure.cutoff)
     target = eh.target(pool, measure)
     if kind == "pair":
-        goal = targets.pair(target, *named)
+        goal = goals.pair(target, *named)
     else:
-        goal = targets.goal(target, kind, system=(*named, None)[0])
+        goal = goals.goal(target, kind, system=(*named, None)[0])
     return goal, eh.design(goal, utility(pool), floor=0.1)
 
 

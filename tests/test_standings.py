@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evenhand import targets
+from evenhand import goals
 from evenhand.estimators import estimate
 from evenhand.samples import Sample
 from evenhand.stages import Round
@@ -25,7 +25,7 @@ def found(line_target):
             [0.0, 0, 0, 1, 1, 1],
         ]
     )
-    goal = targets.rank(line_target(weights))
+    goal = goals.rank(line_target(weights))
     sample = Sample("distinct", np.arange(6), np.ones(6))
     return estimate(goal, [Round(sample, np.array([0.1, 1, 0, 0, 0.1, 0.7]))])
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evenhand import targets
+from evenhand import goals
 from evenhand.designs import design, variance
 from evenhand.features import features
 from evenhand.judgments import Labels
@@ -33,7 +33,7 @@ class Told:
 def world(made_target):
     """Goal and true utilities of made data."""
     target, utility = made_target(3)
-    return targets.rank(target), utility
+    return goals.rank(target), utility
 
 
 def test_what_remains_is_the_predictive_variance():

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from evenhand import folds, targets
+from evenhand import folds, goals, targets
 from evenhand.curvature import Errors, even_parts
 from evenhand.designs import design
 from evenhand.errors import EvenhandError, SupportError
@@ -41,11 +41,11 @@ ONE = {name: {"q1": found["q1"]} for name, found in RUNS.items()}
 FEW = np.array([0.2, 0.35, 0.3, 0.15])
 
 
-def asked(name: str, kind: str = "absolute", runs=RUNS) -> targets.Goal:
-    return targets.goal(targets.target(pool(read_runs(runs)), name), kind)
+def asked(name: str, kind: str = "absolute", runs=RUNS) -> goals.Goal:
+    return goals.goal(targets.target(pool(read_runs(runs)), name), kind)
 
 
-def grades(goal: targets.Goal, of=GRADES) -> np.ndarray:
+def grades(goal: goals.Goal, of=GRADES) -> np.ndarray:
     cells = goal.target.pool
     names = zip(*cells.names(np.arange(len(cells))), strict=True)
     return np.array([of[query][document] for query, document in names], float)

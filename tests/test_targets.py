@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenhand import targets
+from evenhand import goals, targets
 from evenhand.errors import EvenhandError
 from evenhand.events import events
+from evenhand.goals import contrast, goal
 from evenhand.measures import parse
 from evenhand.norms import norm
 from evenhand.pools import pool
-from evenhand.targets import Target, contrast, goal, target
+from evenhand.targets import Target, target
 from evenhand.trec import read_runs
 
 RUNS = {
@@ -179,7 +180,7 @@ def test_contrasts_of_each_goal(kind, system, names, matrix):
 
 def test_pair():
     found = target(pool(read_runs(RUNS)), "P@2")
-    made = targets.pair(found, "z", "x")
+    made = goals.pair(found, "z", "x")
     assert made.names == ("z - x",)
     np.testing.assert_array_equal(made.matrix, [[-1, 0, 1]])
     two = target(pool(read_runs({name: RUNS[name] for name in ("y", "z")})), "P@2")
@@ -189,7 +190,7 @@ def test_pair():
 
 def test_pairs():
     found = target(pool(read_runs(RUNS)), "P@2")
-    made = targets.pairs(found)
+    made = goals.pairs(found)
     assert made.names == ("x - y", "x - z", "y - z")
     np.testing.assert_array_equal(made.matrix, [[1, -1, 0], [1, 0, -1], [0, 1, -1]])
 
@@ -199,18 +200,18 @@ def test_ranking_minimises_all_pairs(k):
     """sum over pairs (a_x - a_y)^2 = k * sum_j (a_j - mean)^2, cell by cell."""
     found = random_target(k, k)
     np.testing.assert_allclose(
-        targets.pairs(found).norms(), np.sqrt(k) * targets.rank(found).norms(), rtol=1e-12
+        goals.pairs(found).norms(), np.sqrt(k) * goals.rank(found).norms(), rtol=1e-12
     )
 
 
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda t: targets.pair(t), "needs two systems, got 3"),
-        (lambda t: targets.pair(t, "x"), "two different systems, got 'x' and None"),
-        (lambda t: targets.pair(t, "x", "x"), "two different systems"),
-        (lambda t: targets.pair(t, "x", "w"), "no system named 'w'"),
-        (lambda t: targets.baseline(t, "w"), "no system named 'w'"),
+        (lambda t: goals.pair(t), "needs two systems, got 3"),
+        (lambda t: goals.pair(t, "x"), "two different systems, got 'x' and None"),
+        (lambda t: goals.pair(t, "x", "x"), "two different systems"),
+        (lambda t: goals.pair(t, "x", "w"), "no system named 'w'"),
+        (lambda t: goals.baseline(t, "w"), "no system named 'w'"),
         (lambda t: goal(t, "baseline"), "needs a baseline"),
         (lambda t: goal(t, "rank", system="x"), "takes no baseline, got 'x'"),
         (lambda t: goal(t, "worst"), "unknown goal 'worst'"),
@@ -234,14 +235,14 @@ def test_refusals(make, says):
 def test_refusals_of_one_system():
     alone = target(pool(read_runs({"x": RUNS["x"]})), "P@2")
     for make, says in (
-        (targets.rank, "at least two systems, got 1"),
-        (targets.pairs, "at least two systems, got 1"),
-        (lambda t: targets.baseline(t, "x"), "no system to compare with"),
-        (targets.pair, "needs two systems, got 1"),
+        (goals.rank, "at least two systems, got 1"),
+        (goals.pairs, "at least two systems, got 1"),
+        (lambda t: goals.baseline(t, "x"), "no system to compare with"),
+        (goals.pair, "needs two systems, got 1"),
     ):
         with pytest.raises(EvenhandError, match=says):
             make(alone)
-    assert targets.absolute(alone).norms().shape == (3,)
+    assert goals.absolute(alone).norms().shape == (3,)
 
 
 def test_your_own_contrast():
@@ -261,13 +262,13 @@ def test_your_own_contrast():
 def test_norms_equal_dense_arrays(k, n_queries):
     found = random_target(100 * k + n_queries, k, n_queries=n_queries)
     w, rng = dense(found), np.random.default_rng(k)
-    goals = [
-        targets.absolute(found),
+    asked = [
+        goals.absolute(found),
         contrast(found, rng.normal(size=(3, k)), importance=[1, 0, 5]),
     ]
     if k > 1:
-        goals += [targets.rank(found), targets.baseline(found, "s1"), targets.pairs(found)]
-    for made in goals:
+        asked += [goals.rank(found), goals.baseline(found, "s1"), goals.pairs(found)]
+    for made in asked:
         expected = dense_norms(w, made.matrix, made.importance)
         np.testing.assert_allclose(made.norms(), expected, rtol=1e-11, atol=1e-15)
 
@@ -319,16 +320,16 @@ def test_exactly_nothing_where_all_systems_agree(k):
     agreed = np.ones(len(found.pool), bool)
     agreed[found.pool.find(["q2"], ["new"])] = False
     for made in (
-        targets.rank(found),
-        targets.pairs(found),
-        targets.baseline(found, "s0"),
+        goals.rank(found),
+        goals.pairs(found),
+        goals.baseline(found, "s0"),
         contrast(found, np.full((1, k), 0.1 / k) - np.eye(k)[:1] * 0.1),
     ):
         norms = made.norms()
         assert (norms[agreed] == 0).all()
         assert (norms[~agreed] > 0).all()
         assert (made.at(np.flatnonzero(agreed)) == 0).all()
-    assert (targets.absolute(found).norms() > 0).all()
+    assert (goals.absolute(found).norms() > 0).all()
 
 
 def test_the_norm_has_a_gradient_where_nothing_differs():
@@ -344,7 +345,7 @@ def test_the_norm_has_a_gradient_where_nothing_differs():
 @pytest.mark.parametrize("piece", [1, 50, 150])
 def test_a_pool_passes_in_pieces(monkeypatch, piece):
     found = random_target(5, 5, n_queries=6, documents=40, depth=10)
-    made = targets.rank(found)
+    made = goals.rank(found)
     cells = np.arange(len(found.pool))
     rng = np.random.default_rng(0)
     likely, reach = rng.random((2, len(cells)))

@@ -47,6 +47,14 @@ if TYPE_CHECKING:
     from evenhand.evaluation import evaluate as evaluate
     from evenhand.features import features as feature_table  # noqa: F401 - a public name of its own
     from evenhand.focus import focused as focused
+    from evenhand.goals import Goal as Goal
+    from evenhand.goals import absolute as absolute
+    from evenhand.goals import baseline as baseline
+    from evenhand.goals import best as best
+    from evenhand.goals import contrast as contrast
+    from evenhand.goals import order as order
+    from evenhand.goals import pair as pair
+    from evenhand.goals import rank as rank
     from evenhand.judgments import Labels as Labels
     from evenhand.loops import study_that_learns as study_that_learns
     from evenhand.measures import AP as AP
@@ -88,15 +96,7 @@ if TYPE_CHECKING:
     from evenhand.standings import ranking as ranking
     from evenhand.steering import steered as steered
     from evenhand.study import Study as Study
-    from evenhand.targets import Goal as Goal
     from evenhand.targets import Target as Target
-    from evenhand.targets import absolute as absolute
-    from evenhand.targets import baseline as baseline
-    from evenhand.targets import best as best
-    from evenhand.targets import contrast as contrast
-    from evenhand.targets import order as order
-    from evenhand.targets import pair as pair
-    from evenhand.targets import rank as rank
     from evenhand.targets import target as target
     from evenhand.trec import Preferences as Preferences
     from evenhand.trec import Prels as Prels
@@ -135,6 +135,7 @@ _ROOMS = {
     "estimators": ("estimate", "judge"),
     "evaluation": ("Evaluation", "evaluate"),
     "focus": ("focused",),
+    "goals": ("Goal", "absolute", "baseline", "best", "contrast", "order", "pair", "rank"),
     "judgments": ("Labels",),
     "loops": ("study_that_learns",),
     "measures": (
@@ -171,18 +172,7 @@ _ROOMS = {
     "standings": ("Standings", "ranking"),
     "steering": ("steered",),
     "study": ("Study",),
-    "targets": (
-        "Goal",
-        "Target",
-        "absolute",
-        "baseline",
-        "best",
-        "contrast",
-        "order",
-        "pair",
-        "rank",
-        "target",
-    ),
+    "targets": ("Target", "target"),
     "trec": (
         "Preferences",
         "Prels",

@@ -17,6 +17,7 @@ from evenhand.errors import EvenhandError, MissingJudgments, SupportError
 from evenhand.estimates import Estimate
 from evenhand.estimators import estimate
 from evenhand.expectations import expected_goal, guessed
+from evenhand.goals import Goal
 from evenhand.intervals import check_interval, chosen
 from evenhand.measures import Deviation, Listwise, Pairwise, Ratio
 from evenhand.models import Model
@@ -27,7 +28,6 @@ from evenhand.snapshots import Snapshot
 from evenhand.stages import Control, Round, stages
 from evenhand.stopping import check_rule, level_at, stopped
 from evenhand.swaps import estimate_swaps
-from evenhand.targets import Goal
 
 __all__ = ["ESTIMATORS", "answer"]
 

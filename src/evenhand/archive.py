@@ -54,7 +54,7 @@ class Settings:
     measure
         Canonical spelling.
     goal
-        One of `evenhand.targets.GOALS`.
+        One of `evenhand.goals.GOALS`.
     baseline
         The baseline system, or None.
     pair

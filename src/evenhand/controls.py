@@ -22,10 +22,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from evenhand.goals import Goal
 from evenhand.judgments import Labels
 from evenhand.prior import Prior
 from evenhand.stages import Control, Round, stages
-from evenhand.targets import Goal
 
 __all__ = ["control", "control_variates", "cross_fit", "labels"]
 

@@ -52,9 +52,9 @@ import numpy as np
 
 from evenhand.blocks import Blocks
 from evenhand.errors import EvenhandError, SupportError
+from evenhand.goals import Goal
 from evenhand.norms import contrasts, norm
 from evenhand.precision import in_float64, require_float64
-from evenhand.targets import Goal
 from evenhand.utilities import Utility
 
 __all__ = ["DESIGNS", "Design", "Gap", "design", "mixture", "proposal", "variance"]

@@ -31,11 +31,12 @@ import numpy as np
 
 from evenhand.estimates import Estimate
 from evenhand.estimators import combined, estimate
+from evenhand.goals import Goal
 from evenhand.measures import Deviation
 from evenhand.pools import Pool
 from evenhand.precision import in_float64
 from evenhand.stages import Round, said
-from evenhand.targets import Goal, Target
+from evenhand.targets import Target
 
 __all__ = ["estimate_deviation", "expected_deviation", "score_grade"]
 

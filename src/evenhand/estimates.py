@@ -17,10 +17,10 @@ from evenhand.comparisons import Comparisons, Joint, p_alone
 from evenhand.confidence import percent
 from evenhand.errors import EvenhandError
 from evenhand.evidence import Evidence, of_contrasts
+from evenhand.goals import Goal, baseline, rank
+from evenhand.goals import pairs as all_pairs
 from evenhand.population import positive, worth
 from evenhand.tables import Result, Table, decimals, rows
-from evenhand.targets import Goal, baseline, rank
-from evenhand.targets import pairs as all_pairs
 
 __all__ = ["Answer", "Estimate", "uncovered_contrasts"]
 

@@ -64,6 +64,7 @@ from evenhand.confidence import INTERVAL, check_level
 from evenhand.errors import EvenhandError, MissingJudgments, SupportError, listed
 from evenhand.estimates import Estimate, uncovered_contrasts
 from evenhand.evidence import Drawn, Evidence
+from evenhand.goals import Goal
 from evenhand.noise import noise
 from evenhand.norms import contrasts
 from evenhand.population import between_queries
@@ -81,7 +82,7 @@ from evenhand.stages import (
     unplanned,
     weights_by_cell,
 )
-from evenhand.targets import Goal, Target
+from evenhand.targets import Target
 from evenhand.trec import Qrels
 from evenhand.utilities import judged_utility
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from evenhand.goals import Goal
 from evenhand.gradients import Levels, gradient
 from evenhand.norms import contrasts
 from evenhand.pools import Pool
 from evenhand.precision import in_float64
-from evenhand.targets import Goal, Target
+from evenhand.targets import Target
 from evenhand.utilities import rank_utility
 
 __all__ = ["SCALES", "expected_goal", "guessed"]

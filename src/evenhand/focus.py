@@ -50,8 +50,8 @@ import numpy as np
 
 from evenhand.errors import EvenhandError
 from evenhand.estimates import Estimate, uncovered_contrasts
+from evenhand.goals import Goal, contrast, pairs
 from evenhand.precision import in_float64
-from evenhand.targets import Goal, contrast, pairs
 
 __all__ = ["AHEAD", "FOCUSED", "UNIFORM", "deciding", "focused", "pair_weights", "root", "tempered"]
 

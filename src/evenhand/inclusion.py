@@ -26,11 +26,11 @@ from collections.abc import Iterable
 import jax.numpy as jnp
 import numpy as np
 
+from evenhand.goals import Goal
 from evenhand.lines import cumulate
 from evenhand.precision import in_float64
 from evenhand.samples import Sample
 from evenhand.sampling import layout
-from evenhand.targets import Goal
 
 __all__ = ["at_least_once", "together"]
 

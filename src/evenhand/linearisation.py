@@ -49,12 +49,13 @@ from evenhand.curvature import Errors, second_order
 from evenhand.errors import EvenhandError
 from evenhand.estimates import Estimate
 from evenhand.estimators import Combination, estimate, estimator_name
+from evenhand.goals import Goal
 from evenhand.gradients import Gradient, Levels, gradient, turned
 from evenhand.measures import Linear
 from evenhand.pools import Pool
 from evenhand.sampling import SAMPLERS
 from evenhand.stages import Round, expected_counts, said
-from evenhand.targets import Goal, Target
+from evenhand.targets import Target
 
 __all__ = ["Near", "levels_said"]
 

@@ -23,13 +23,14 @@ from evenhand.devices import by_share, mesh, place
 from evenhand.estimates import Estimate
 from evenhand.estimators import estimate
 from evenhand.focus import FOCUSED, UNIFORM, focused, pair_weights, root, tempered
+from evenhand.goals import Goal
 from evenhand.norms import contrasts, norm
 from evenhand.precision import in_float64
 from evenhand.prior import NumPyroPosterior, NumPyroPrior, Prior
 from evenhand.sampling import SAMPLERS, draw
 from evenhand.stages import Round, planned_weights
 from evenhand.steering import known_utilities, split, steered
-from evenhand.targets import Goal, Target
+from evenhand.targets import Target
 from evenhand.utilities import rank_utility
 
 __all__ = ["earned", "focused_studies", "learned_rounds", "study_that_learns"]

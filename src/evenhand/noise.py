@@ -27,13 +27,13 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
+from evenhand.goals import Goal
 from evenhand.judgments import Labels
 from evenhand.norms import contrasts
 from evenhand.precision import in_float64
 from evenhand.residuals import strata
 from evenhand.sampling import SAMPLERS
 from evenhand.stages import Round, expected_counts
-from evenhand.targets import Goal
 
 __all__ = ["disagreement", "noise"]
 

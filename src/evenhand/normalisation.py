@@ -78,11 +78,12 @@ import numpy as np
 from evenhand.errors import EvenhandError, SupportError, listed
 from evenhand.estimates import Estimate
 from evenhand.estimators import Combination, combined, estimate
+from evenhand.goals import Goal
 from evenhand.noise import noise
 from evenhand.precision import in_float64
 from evenhand.sampling import SAMPLERS
 from evenhand.stages import Round, expected_counts, said
-from evenhand.targets import Goal, Target
+from evenhand.targets import Target
 
 __all__ = ["LEAST", "MOST", "estimate_normalised"]
 

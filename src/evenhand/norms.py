@@ -2,7 +2,7 @@ r"""Contrasts of weights, and their norms: what designs and estimates make of a 
 
     a = C w,        ||a|| = sqrt( sum_i h_i a_i^2 )                                           (1)
 
-with w the weights of all systems on a cell (`evenhand.targets`, equations 2 and 3). Goals whose
+with w the weights of all systems on a cell (`evenhand.goals`, equations 2 and 3). Goals whose
 matrix is a diagonal and a row (`evenhand.matrices`) need the entries of a cell only, all others its
 table. Accelerators have tables throughout: they add scattered numbers as they come, and the last
 digits of a design would differ from run to run.

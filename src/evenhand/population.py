@@ -87,10 +87,10 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
+from evenhand.goals import Goal
 from evenhand.precision import in_float64
 from evenhand.sampling import SAMPLERS
 from evenhand.stages import Round, expected_counts, possible
-from evenhand.targets import Goal
 
 __all__ = ["between_queries", "positive", "worth"]
 

@@ -59,13 +59,14 @@ from evenhand.confidence import INTERVAL, percent
 from evenhand.errors import EvenhandError, MissingJudgments, SupportError, listed
 from evenhand.estimates import Answer
 from evenhand.evidence import Moments, cumulants
+from evenhand.goals import Goal
 from evenhand.norms import contrasts
 from evenhand.pairings import PairSample, draw_pairs, shares
 from evenhand.pools import codes_in
 from evenhand.precision import in_float64
 from evenhand.residuals import independent
 from evenhand.stages import planned_weights, unplanned
-from evenhand.targets import Goal, Target
+from evenhand.targets import Target
 from evenhand.trec import Preferences
 
 __all__ = [

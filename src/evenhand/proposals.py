@@ -19,11 +19,11 @@ from evenhand.errors import MissingJudgments
 from evenhand.estimates import Estimate
 from evenhand.expectations import expected_goal, guessed
 from evenhand.focus import FOCUSED, deciding, focused
+from evenhand.goals import Goal
 from evenhand.measures import Deviation, Pairwise, Ratio
 from evenhand.plans import Forecast, forecast
 from evenhand.snapshots import Snapshot
 from evenhand.stages import planned_weights, stages, unplanned
-from evenhand.targets import Goal
 from evenhand.utilities import Utility, flat, rank_utility, utility_named
 
 # NumPyro takes half a second to import, which a round that learns nothing need not wait for.

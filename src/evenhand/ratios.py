@@ -40,11 +40,11 @@ from evenhand.completions import best, worst
 from evenhand.errors import EvenhandError, SupportError
 from evenhand.estimates import Estimate
 from evenhand.estimators import combined
+from evenhand.goals import Goal
 from evenhand.linearisation import Near
 from evenhand.measures import AP
 from evenhand.precision import in_float64
 from evenhand.stages import Control, Round
-from evenhand.targets import Goal
 
 __all__ = ["LEAST", "check_draws", "estimate_ratio"]
 

@@ -32,6 +32,7 @@ from evenhand.designs import Design
 from evenhand.devices import by_share, mesh, place
 from evenhand.events import Events, events, pool_moments
 from evenhand.evidence import Moments, cumulants
+from evenhand.goals import Goal, differences
 from evenhand.intervals import check_interval, chosen
 from evenhand.loops import earned, focused_studies, study_that_learns
 from evenhand.norms import contrasts
@@ -39,7 +40,6 @@ from evenhand.precision import in_float64
 from evenhand.prior import Prior
 from evenhand.sampling import SAMPLERS, layout
 from evenhand.steering import split
-from evenhand.targets import Goal, differences
 from evenhand.utilities import rank_utility
 
 __all__ = [

@@ -44,10 +44,10 @@ from evenhand import residuals
 from evenhand.designs import Design
 from evenhand.errors import EvenhandError
 from evenhand.folds import FOLDS, Folds, fold_sizes, folds_for, scatter
+from evenhand.goals import Goal
 from evenhand.lines import cumulate, fold_by_fold, independent, pivotal, shuffle, sliced, water_fill
 from evenhand.precision import in_float64, require_float64
 from evenhand.samples import Sample
-from evenhand.targets import Goal
 
 __all__ = [
     "SAMPLERS",

@@ -27,12 +27,13 @@ from typing import Any
 
 import numpy as np
 
-from evenhand import targets, utilities
+from evenhand import goals, targets, utilities
 from evenhand.confidence import INTERVAL, check_level, percent
 from evenhand.designs import Design, design
 from evenhand.errors import EvenhandError
 from evenhand.features import features, signal
 from evenhand.focus import FOCUSED
+from evenhand.goals import Goal
 from evenhand.intervals import check_interval, chosen
 from evenhand.measures import Measure, linear
 from evenhand.pools import pool
@@ -47,7 +48,6 @@ from evenhand.replicates import (
 )
 from evenhand.sampling import SAMPLERS
 from evenhand.tables import Result, Table
-from evenhand.targets import Goal
 from evenhand.trec import Qrels, Runs
 
 __all__ = ["PLANS", "Simulation", "plan_named", "simulate", "simulate_runs"]
@@ -332,7 +332,7 @@ def simulate_runs(
     cells = pool(runs, depth=measure.cutoff, queries=asked)
     judged = utilities.judged_utility(cells, qrels, measure)
     missing = np.isnan(judged)
-    wanted = targets.goal(targets.target(cells, measure), goal, system=baseline)
+    wanted = goals.goal(targets.target(cells, measure), goal, system=baseline)
     if options.get("learn"):
         known = {name: signal(cells, table) for name, table in (signals or {}).items()}
         options["prior"] = NumPyroPrior(features(cells, known), method=method)

@@ -15,10 +15,10 @@ import numpy as np
 
 from evenhand.archive import Settings
 from evenhand.errors import StudyError, listed
+from evenhand.goals import Goal
 from evenhand.ledger import Ledger
 from evenhand.rounds import Stored
 from evenhand.stages import Round
-from evenhand.targets import Goal
 
 if TYPE_CHECKING:
     from evenhand.models import Model

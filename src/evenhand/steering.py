@@ -20,9 +20,9 @@ import numpy as np
 from evenhand import diagnostics
 from evenhand.controls import labels
 from evenhand.designs import Design, design
+from evenhand.goals import Goal
 from evenhand.prior import NumPyroPosterior, Posterior
 from evenhand.stages import Round
-from evenhand.targets import Goal
 from evenhand.utilities import Moments, rank_utility
 
 __all__ = ["GUARD", "GUARD_POOR", "known_utilities", "learned_utility", "split", "steered"]

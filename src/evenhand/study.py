@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from evenhand import archive, targets
+from evenhand import archive, goals, targets
 from evenhand import rounds as round_files
 from evenhand.confidence import INTERVAL
 from evenhand.errors import EvenhandError, StudyError
@@ -135,7 +135,7 @@ class Study:
             runs[0] if given else read_runs(*runs, order=order), depth=depth, queries=asked
         )
         archive.check_storable(cells)
-        targets.goal(targets.target(cells, measure), goal, system=baseline)
+        goals.goal(targets.target(cells, measure), goal, system=baseline)
         settings = archive.Settings(
             format=archive.FORMAT,
             evenhand=importlib.metadata.version("evenhand"),
@@ -193,11 +193,11 @@ class Study:
         return targets.target(self.pool, self.measure)
 
     @cached_property
-    def goal(self) -> targets.Goal:
+    def goal(self) -> goals.Goal:
         """The contrasts of the study."""
         if self.settings.pair is not None:
-            return targets.pair(self.target, *self.settings.pair)
-        return targets.goal(self.target, self.settings.goal, system=self.settings.baseline)
+            return goals.pair(self.target, *self.settings.pair)
+        return goals.goal(self.target, self.settings.goal, system=self.settings.baseline)
 
     @property
     def store(self) -> JudgmentStore:

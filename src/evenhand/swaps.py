@@ -52,11 +52,11 @@ from evenhand.curvature import even_parts
 from evenhand.errors import SupportError
 from evenhand.estimates import Estimate
 from evenhand.estimators import combined
+from evenhand.goals import Goal
 from evenhand.linearisation import Near
 from evenhand.precision import in_float64
 from evenhand.samples import Sample
 from evenhand.stages import Round, unplanned
-from evenhand.targets import Goal
 
 __all__ = ["estimate_swaps"]
 

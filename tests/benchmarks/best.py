@@ -21,7 +21,7 @@ import jax
 import numpy as np
 from scipy import optimize, special
 
-from evenhand import targets
+from evenhand import goals, targets
 from evenhand.loops import focused_studies
 from evenhand.pools import pool
 from evenhand.simulation import plan_named
@@ -51,7 +51,7 @@ def world(runs, qrels, systems):
 def shares(target, utility, design, replications, seed, step):
     """Budgets, and at each the number of studies that name the best system."""
     first, rounds, kind = DESIGNS[design]
-    goal = replace(targets.rank(target), kind=kind)
+    goal = replace(goals.rank(target), kind=kind)
     plan = plan_named(first, goal, 0.1)
     keys = jax.random.split(jax.random.key(seed), replications)
     best, found, budget = target.values(utility).argmax(), [], 200

@@ -22,7 +22,7 @@ import numpy as np
 from population import ITEMS, of_synth
 from ratios import DATA, DEPTH
 
-from evenhand import targets
+from evenhand import goals, targets
 from evenhand.controls import control_variates
 from evenhand.designs import design
 from evenhand.expectations import expected_goal, guessed
@@ -63,7 +63,7 @@ def of(
 
 def rows(cells: Pool, utility: np.ndarray, measure: str, n: int, replications: int):
     """Of each method the errors of all systems, and whether intervals cover: (studies, systems)."""
-    goal = targets.rank(targets.target(cells, measure))
+    goal = goals.rank(targets.target(cells, measure))
     gain = np.unique(utility[utility > 0])
     every = Levels(gain, (utility[:, None] >= gain) * 1.0)
     truth = gradient(cells, goal.target.measure, every).value

@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evenhand import pictures, targets
+from evenhand import goals, pictures, targets
 from evenhand.events import events, pool_moments
 from evenhand.evidence import Moments, cumulants
 from evenhand.folds import Folds, folds_for
@@ -116,13 +116,13 @@ def measured(cells, reach, utility, expected, fold, *, sampler, folds):
     return jax.lax.map(one, cells, batch_size=32)
 
 
-def goal_named(name: str, target: targets.Target, value: np.ndarray) -> targets.Goal:
+def goal_named(name: str, target: targets.Target, value: np.ndarray) -> goals.Goal:
     """A goal of the grid."""
     if not name.startswith("pair"):
-        return targets.goal(target, name)
+        return goals.goal(target, name)
     order = np.argsort(value)
     first, second = (0, 1) if name == "pair-near" else (order[-1], order[0])
-    return targets.pair(target, target.systems[first], target.systems[second])
+    return goals.pair(target, target.systems[first], target.systems[second])
 
 
 def peer(reach: np.ndarray, n: int, utility: np.ndarray, cells: np.ndarray, truth: float):

@@ -18,7 +18,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from evenhand import targets
+from evenhand import goals, targets
 from evenhand.controls import cross_fit
 from evenhand.designs import design
 from evenhand.errors import EvenhandError
@@ -57,12 +57,12 @@ def main() -> None:
     runs = read_runs(DATA / "runs-top100").select(sorted(some))
     measure = sampled(options.measure)
     cells = pool(runs, depth=measure.cutoff, queries=qrels.queries.to_pylist())
-    goal = targets.absolute(targets.target(cells, measure))
+    goal = goals.absolute(targets.target(cells, measure))
     prior = NumPyroPrior(features(cells))
     plan = design(goal, rank_utility(cells))
     x, y = np.triu_indices(options.systems, 1)
 
-    def crossed(goal: targets.Goal, rounds: list[Round]) -> Estimate:
+    def crossed(goal: goals.Goal, rounds: list[Round]) -> Estimate:
         return estimate(goal, rounds, controls=[cross_fit(prior, goal, rounds, [0])])
 
     methods: dict[str, Callable[..., Estimate]] = {

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from made import made_pool
 
-from evenhand import designs, estimators, sampling, simulation, targets
+from evenhand import designs, estimators, goals, sampling, simulation, targets
 from evenhand.measures import parse
 from evenhand.norms import norms
 from evenhand.samples import Sample
@@ -128,7 +128,7 @@ def timed(function: Callable[[], object]) -> tuple[float, float]:
 def large(target: targets.Target, n_draws: int) -> Iterator[Timed]:
     """Time design, draw and estimate over one large pool, and check the design against NumPy."""
     n_cells, entries = len(target.pool), len(target.pool.system)
-    goal = targets.rank(target)
+    goal = goals.rank(target)
     utility = rank_utility(target.pool)
     blocks = target.blocks()
     second, q0 = jnp.asarray(utility.second_moment), jnp.asarray(target.mean_weight())
@@ -176,7 +176,7 @@ def large(target: targets.Target, n_draws: int) -> Iterator[Timed]:
 def replicated(replications: int) -> Iterator[Timed]:
     """Time whole studies of one system, drawn and estimated over and over."""
     target = made_target(10_000, 1)
-    goal = targets.absolute(target)
+    goal = goals.absolute(target)
     truth = (np.random.default_rng(1).random(10_000) < 0.05).astype(float)
     made = designs.design(goal, known_utility(0.05 + truth), floor=0.1)
 

@@ -28,12 +28,13 @@ import jax
 import numpy as np
 import pyarrow as pa
 
-from evenhand import targets
+from evenhand import goals, targets
 from evenhand.controls import cross_fit
 from evenhand.designs import design
 from evenhand.estimators import estimate
 from evenhand.expectations import expected_goal, guessed
 from evenhand.features import features
+from evenhand.goals import Goal
 from evenhand.gradients import Levels, gradient
 from evenhand.measures import Ratio
 from evenhand.paper.synthetic import PRINTED_SYSTEMS, expected_users, synth
@@ -42,7 +43,6 @@ from evenhand.prior import NumPyroPrior
 from evenhand.ratios import estimate_ratio
 from evenhand.sampling import draw
 from evenhand.stages import Round
-from evenhand.targets import Goal
 from evenhand.trec import read_qrels, read_runs
 from evenhand.utilities import judged_utility, rank_utility
 
@@ -177,7 +177,7 @@ def of_made() -> World:
     rng = np.random.default_rng(0)
     many, utility = study(rng, 10_000)
     measure = "nDCG@10"
-    return World(measure, value(targets.rank(targets.target(many, measure)), utility), study)
+    return World(measure, value(goals.rank(targets.target(many, measure)), utility), study)
 
 
 def rows(
@@ -188,7 +188,7 @@ def rows(
     found: dict[str, list[list[np.ndarray]]] = {"systems": [], "contrasts": []}
     for number in range(replications):
         made, utility = world.study(rng, size)
-        goal = targets.rank(targets.target(made, world.measure))
+        goal = goals.rank(targets.target(made, world.measure))
         ratio = isinstance(goal.target.measure, Ratio)
         asked = expected_goal(goal, guessed(made, 1.0)) if ratio else goal
         sample = draw(jax.random.key(number), design(asked, rank_utility(made)), n)

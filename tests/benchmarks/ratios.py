@@ -25,7 +25,7 @@ import jax
 import numpy as np
 from scipy import stats
 
-from evenhand import targets
+from evenhand import goals, targets
 from evenhand.controls import control_variates, labels
 from evenhand.designs import Design, design
 from evenhand.expectations import expected_goal, guessed
@@ -88,7 +88,7 @@ def parts(n: int, rounds: int) -> list[int]:
     return [n * (k + 1) // rounds - n * k // rounds for k in range(rounds)]
 
 
-def methods(goal: targets.Goal, utility: np.ndarray) -> dict[str, Callable]:
+def methods(goal: goals.Goal, utility: np.ndarray) -> dict[str, Callable]:
     """Name of each method to what it makes of a key and a number of draws: value, covers."""
     cells = goal.target.pool
     linear = expected_goal(goal, guessed(cells, 1.0))
@@ -155,7 +155,7 @@ def main() -> None:
     print(f"{'measure':<10}{'n':>6} {'method':<12}" + "".join(f"{h:>9}" for h in heads))
     for name in options.measures:
         base = targets.target(cells, name)
-        goal = targets.rank(base)
+        goal = goals.rank(base)
         utility = np.nan_to_num(judged_utility(cells, qrels, base.measure))
         truth = gradient(cells, base.measure, Levels(np.ones(1), utility[:, None])).value
         aim = truth[x] - truth[y]

@@ -31,7 +31,7 @@ import numpy as np
 
 from evenhand.certificates.baselines import distance, mean_baseline
 from evenhand.errors import EvenhandError
-from evenhand.targets import Goal
+from evenhand.goals import Goal
 
 __all__ = ["Arrays", "Case", "Certificate", "Trials", "case", "relative", "worst"]
 

@@ -40,7 +40,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evenhand import designs, targets
+from evenhand import designs, goals
 from evenhand.certificates.baselines import (
     baseline_bound,
     baseline_variance,
@@ -62,8 +62,8 @@ from evenhand.certificates.cases import (
 )
 from evenhand.designs import Gap, variance
 from evenhand.errors import EvenhandError
+from evenhand.goals import Goal
 from evenhand.norms import contrasts, norm
-from evenhand.targets import Goal
 from evenhand.utilities import Utility, known_utility
 
 __all__ = [
@@ -347,7 +347,7 @@ def _paired(
 def all_pairs(case: Case) -> Certificate:
     """All pairs, at the best proposal and at random ones."""
     target = case.goal.target
-    norms, values = targets.pairs(target).norms(), target.values(np.asarray(case.pool.utility))
+    norms, values = goals.pairs(target).norms(), target.values(np.asarray(case.pool.utility))
     found = _paired(norms, values, case.trials.proposals, case.tau, case.pool)
     total, against, second, sigma = map(np.asarray, found)
     error = worst(*np.abs(total - against) / second, abs(total[0] - sigma) / second[0])
@@ -384,9 +384,9 @@ def optimal_proposal(case: Case, proposal: Proposal) -> Certificate:
     first, second, *_ = target.systems
     numbers = {}
     for goal in (
-        targets.absolute(target),
-        targets.pair(target, first, second),
-        targets.baseline(target, first),
+        goals.absolute(target),
+        goals.pair(target, first, second),
+        goals.baseline(target, first),
         case.goal,
     ):
         norms = goal.norms()

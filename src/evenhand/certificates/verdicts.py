@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evenhand import designs, targets
+from evenhand import designs, goals, targets
 from evenhand.certificates import proofs
 from evenhand.certificates.baselines import baseline_gradient
 from evenhand.certificates.cases import Arrays, Certificate, case
@@ -174,7 +174,7 @@ def certify(
     if len(cells) < len(target.pool):
         target, values = _restricted(target, cells), values[cells]
         baseline = None if baseline is None else baseline[cells]
-    goal = targets.rank(target)
+    goal = goals.rank(target)
     arrays = Arrays(jnp.asarray(target.weights(np.arange(len(cells)))), jnp.asarray(values))
     tried = case(jax.random.key(seed), goal, arrays, n_baselines, baseline)
     certificates = (

@@ -27,9 +27,9 @@ from evenhand.comparisons import Comparisons
 from evenhand.confidence import percent
 from evenhand.errors import EvenhandError
 from evenhand.estimates import Estimate
+from evenhand.goals import Goal
 from evenhand.plans import Plan
 from evenhand.standings import Standings
-from evenhand.targets import Goal
 
 __all__ = ["Conclusion", "Planner", "conclude", "isolated", "spoken", "told_apart"]
 

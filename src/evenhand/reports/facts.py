@@ -12,12 +12,12 @@ import numpy as np
 
 from evenhand.comparisons import Comparisons
 from evenhand.estimates import Estimate
+from evenhand.goals import Goal
 from evenhand.measures import Linear
 from evenhand.reports.calibrations import Calibration
 from evenhand.reports.conclusions import Conclusion
 from evenhand.rounds import Record
 from evenhand.standings import Standings
-from evenhand.targets import Goal
 
 __all__ = ["Facts", "Look", "Places", "RoundFacts", "Weights"]
 

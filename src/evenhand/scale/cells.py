@@ -33,9 +33,9 @@ from typing import Any
 import narwhals as nw
 
 from evenhand.errors import EvenhandError
+from evenhand.goals import GOALS
 from evenhand.scale.engines import Workspace
 from evenhand.scale.entries import MOMENT, Entries
-from evenhand.targets import GOALS
 from evenhand.utilities import PRIOR_SHARE
 
 __all__ = ["CELL", "Question", "cells", "proposal"]
@@ -51,7 +51,7 @@ class Question:
     Attributes
     ----------
     kind
-        One of `evenhand.targets.GOALS`.
+        One of `evenhand.goals.GOALS`.
     named
         The baseline; for a pair the first and the second system; else empty.
     """

@@ -42,9 +42,10 @@ import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
-from evenhand import targets
+from evenhand import goals
 from evenhand.errors import EvenhandError
 from evenhand.estimators import judge
+from evenhand.goals import Goal
 from evenhand.lines import Borders, between, duels
 from evenhand.measures import Measure
 from evenhand.pools import Pool, codes_in
@@ -55,7 +56,7 @@ from evenhand.scale.engines import Workspace
 from evenhand.scale.entries import Entries, entries, weighed
 from evenhand.scale.lines import PRIME, Line, ordered
 from evenhand.stages import Round
-from evenhand.targets import Goal, Target, Whole
+from evenhand.targets import Target, Whole
 from evenhand.trec import Qrels
 
 __all__ = ["SAMPLERS", "Excerpt", "excerpt"]
@@ -129,7 +130,7 @@ def excerpt(
     n
         Number of draws; distinct pairs for `distinct`.
     goal
-        One of `evenhand.targets.GOALS`.
+        One of `evenhand.goals.GOALS`.
     systems
         The baseline, or the two systems of a pair.
     utility
@@ -301,7 +302,7 @@ def _brought(
     target = Target(pool, given.measure, weight, whole=Whole(given.total, stands, support))
     sample = Sample(sampler, draws, joined["expected"][first])
     if question.kind == "pair":
-        goal = targets.pair(target, *question.named)
+        goal = goals.pair(target, *question.named)
     else:
-        goal = targets.goal(target, question.kind, system=(*question.named, None)[0])
+        goal = goals.goal(target, question.kind, system=(*question.named, None)[0])
     return Excerpt(goal, sample, joined["q"][first], support)
