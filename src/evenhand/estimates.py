@@ -25,8 +25,34 @@ from evenhand.tables import Result, Table, decimals, rows
 __all__ = ["Answer", "Estimate", "uncovered_contrasts"]
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Answer(Result):
-    """Systems and contrasts with intervals, as tables and as JSON."""
+    """Systems and contrasts with intervals, as tables and as JSON.
+
+    Attributes
+    ----------
+    goal
+        What was asked.
+    level
+        Confidence level of the intervals.
+    value, std_error, low, high
+        By system, in the measure's unit, shape (systems,); NaN where a system is not covered.
+    contrast, contrast_std_error, contrast_low, contrast_high
+        By contrast of the goal; shape (contrasts,).
+    covariance, contrast_covariance
+        Of the systems' and the contrasts' estimates; shapes (systems, systems), (contrasts,
+        contrasts).
+    degrees
+        Degrees of freedom, by system.
+    interval
+        Kind of the intervals, one of `evenhand.intervals.INTERVALS`.
+    weights
+        omega of each stage, fixed before its first judgment; shape (stages,).
+    n_rounds, n_draws, n_judged
+        Rounds used, draws in them, and distinct pairs judged.
+    notes
+        What a user should know, a sentence each.
+    """
 
     goal: Goal
     level: float
@@ -38,9 +64,15 @@ class Answer(Result):
     contrast_std_error: np.ndarray
     contrast_low: np.ndarray
     contrast_high: np.ndarray
+    covariance: np.ndarray
+    contrast_covariance: np.ndarray
+    degrees: np.ndarray
+    interval: str
+    weights: np.ndarray
     n_rounds: int
     n_draws: int
     n_judged: int
+    notes: tuple[str, ...] = ()
 
     def tables(self) -> list[Table]:
         """Systems and, unless the goal is `absolute`, contrasts."""
@@ -92,87 +124,51 @@ class Answer(Result):
         }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Estimate(Answer):
-    """Systems and contrasts with intervals.
+    """Systems and contrasts with intervals, from judged pairs of queries and documents.
 
     Attributes
     ----------
-    goal
-        What was asked.
-    level
-        Confidence level of the intervals.
-    value, std_error, low, high
-        By system, in the measure's unit, shape (systems,); NaN where a system is not covered.
     covered
         Share of each system's weight that every needed round could draw; shape (systems,).
-    contrast, contrast_std_error, contrast_low, contrast_high
-        By contrast of the goal; shape (contrasts,).
-    covariance, contrast_covariance
-        Of the systems' and the contrasts' estimates; shapes (systems, systems), (contrasts,
-        contrasts).
-    degrees
-        Degrees of freedom, by system.
     between
         B^ of `evenhand.population`: what the choice of queries adds to the systems' covariance, for
         claims about queries like these.
-    question
-        ``queries``: intervals answer for this set of queries; ``population``: for queries like
-        these.
-    stop
-        Whether a rule to stop is met (`evenhand.stopping`); None where none was asked.
-    interval
-        Kind of the intervals, one of `evenhand.intervals.INTERVALS`.
     evidence
         The judged rounds, to be asked about further contrasts.
     reached
         Which cells every needed round could draw; shape (cells,).
     reached_value
         By system, the part of its value that lies in those cells; shape (systems,).
-    weights
-        omega of each stage, equation (2).
     estimator
         ``importance``, ``difference`` or ``cross-fitted`` (`evenhand.estimators`), or
         ``self-normalised`` (`evenhand.normalisation`).
-    n_rounds, n_draws, n_judged
-        Rounds used, draws in them, and distinct pairs judged.
     ess
         Effective sample size of the importance weights: (sum g)^2 / sum g^2 with g = ||a|| / E.
     max_weight_share
         Largest share of one draw in sum g.
-    notes
-        What a user should know, a sentence each.
+    question
+        ``queries``: intervals answer for this set of queries; ``population``: for queries like
+        these.
+    stop
+        Whether a rule to stop is met (`evenhand.stopping`); None where none was asked.
+
+    See Also
+    --------
+    Answer : The values, intervals and covariances.
     """
 
-    goal: Goal
-    level: float
-    value: np.ndarray
-    std_error: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
     covered: np.ndarray
-    contrast: np.ndarray
-    contrast_std_error: np.ndarray
-    contrast_low: np.ndarray
-    contrast_high: np.ndarray
-    covariance: np.ndarray
-    contrast_covariance: np.ndarray
     between: np.ndarray
-    degrees: np.ndarray
-    interval: str
     evidence: Evidence
     reached: np.ndarray
     reached_value: np.ndarray
-    weights: np.ndarray
     estimator: str
-    n_rounds: int
-    n_draws: int
-    n_judged: int
     ess: float
     max_weight_share: float
     question: str = "queries"
     stop: bool | None = None
-    notes: tuple[str, ...] = ()
 
     def for_population(self) -> Estimate:
         """The same estimates with intervals for queries like these.

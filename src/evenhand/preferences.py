@@ -144,55 +144,21 @@ def judge_pairs(
     return PairRound(sample, first, second, tuple(depends_on), name)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PreferenceEstimate(Answer):
     """Systems and contrasts with intervals, for this set of queries and these preferences.
 
     Attributes
     ----------
-    goal
-        What was asked.
-    level
-        Confidence level of the intervals.
-    value, std_error, low, high
-        By system, in the measure's unit; shape (systems,).
-    contrast, contrast_std_error, contrast_low, contrast_high
-        By contrast of the goal; shape (contrasts,).
-    covariance, contrast_covariance
-        Of the systems' and the contrasts' estimates; shapes (systems, systems), (contrasts,
-        contrasts).
-    degrees, contrast_degrees
-        Degrees of freedom of the variances; shapes (systems,), (contrasts,).
-    interval
-        Kind of the intervals, one of `evenhand.intervals.INTERVALS`.
-    weights
-        omega of each stage, equation (3).
-    n_rounds, n_draws, n_judged
-        Rounds used, draws in them, and distinct pairs judged.
-    notes
-        What a user should know, a sentence each.
+    contrast_degrees
+        Degrees of freedom of the contrasts' variances; shape (contrasts,).
+
+    See Also
+    --------
+    evenhand.estimates.Answer : The values, intervals and covariances.
     """
 
-    goal: Goal
-    level: float
-    value: np.ndarray
-    std_error: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    contrast: np.ndarray
-    contrast_std_error: np.ndarray
-    contrast_low: np.ndarray
-    contrast_high: np.ndarray
-    covariance: np.ndarray
-    contrast_covariance: np.ndarray
-    degrees: np.ndarray
     contrast_degrees: np.ndarray
-    interval: str
-    weights: np.ndarray
-    n_rounds: int
-    n_draws: int
-    n_judged: int
-    notes: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
