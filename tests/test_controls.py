@@ -12,7 +12,7 @@ import pytest
 from evenhand import goals, inference
 from evenhand.controls import control, control_variates, cross_fit, labels
 from evenhand.designs import design, variance
-from evenhand.errors import SupportError
+from evenhand.errors import EvenhandError, SupportError
 from evenhand.estimators import estimate
 from evenhand.features import features
 from evenhand.judgments import Labels
@@ -22,7 +22,7 @@ from evenhand.samples import Sample
 from evenhand.sampling import SAMPLERS, expected_by_fold, layout
 from evenhand.stages import Control, Round, planned_weights
 from evenhand.steering import learned_utility
-from evenhand.utilities import Moments, flat, rank_utility
+from evenhand.utilities import Moments, Reach, flat, rank_utility
 
 EXACT = 1e-12
 # Each sampler with each next one, for rounds of two samplers.
@@ -44,7 +44,9 @@ class Learned:
         code = ((seen.cells + 1.0) ** 1.5 * (seen.utility + 0.5)).sum()
         mean = base * (1.0 + 0.6 * np.sin(code * (cells + 1.0)))
         mean = mean + 0.4 * np.isin(cells, seen.cells)
-        return Moments("toy", mean, mean**2 + 0.5)
+        gain = np.unique(seen.utility[seen.utility > 0])
+        chance = 0.5 + 0.5 * np.sin(code * (cells[:, None] + gain))
+        return Moments("toy", mean, mean**2 + 0.5, Reach(gain, chance))
 
 
 class Toy:
@@ -188,16 +190,19 @@ def test_no_fold_sees_itself(tiny, make_goal, gated):
     expected = np.full(6, 4 / 6)
     said = np.random.default_rng(0).random(6)
     for f in range(3):
-        means = []
+        means, chances = [], []
         # Other cells of fold f, and other labels of it.
         for inside, labelled in itertools.product(([f], [f + 3], [f, f + 3]), (utility, said)):
             draws = np.array([*np.flatnonzero(fold != f)[1:], *inside])
             by_cell = np.where(fold == f, labelled, utility)
             rounds = [judged(Sample("distinct", draws, expected, fold), by_cell)]
-            means.append(cross_fit(TOY, goal, rounds, [0], gated=gated).mean)
-        for mean in means[1:]:
-            np.testing.assert_array_equal(mean[fold == f], means[0][fold == f])
-        assert not np.array_equal(means[0], means[1])
+            control = cross_fit(TOY, goal, rounds, [0], gated=gated)
+            means.append(control.mean)
+            chances.append(control.reach.at(np.array([0.5, 1.0, 2.0])))
+        for found in (means, chances):
+            for one in found[1:]:
+                np.testing.assert_array_equal(one[fold == f], found[0][fold == f])
+            assert not np.array_equal(found[0], found[1])
 
 
 def test_gate_is_the_least_squares_factor(tiny, make_goal):
@@ -219,6 +224,10 @@ def test_gate_is_the_least_squares_factor(tiny, make_goal):
         outer = np.flatnonzero(fold != f)
         m = TOY.fit([Labels(outer, utility[outer])])[0].predict(np.arange(6)).mean
         np.testing.assert_allclose(found.mean[fold == f], (found.gate[f] * m)[fold == f])
+        # The chances of levels are scaled with the mean.
+        reach = TOY.fit([Labels(outer, utility[outer])])[0].predict(np.arange(6)).reach
+        chance = found.gate[f] * reach.at(found.reach.gain)
+        np.testing.assert_allclose(found.reach.chance[fold == f], chance[fold == f])
     assert len(np.unique(found.gate)) > 1
 
 
@@ -233,6 +242,31 @@ def test_gate_shuts_where_nothing_was_predicted(tiny, make_goal):
     for factor, gate in ((-1.0, 0.0), (0.5, 1.0), (2.0, 0.5)):
         found = cross_fit(Oracle(factor * utility), goal, rounds, [0])
         np.testing.assert_allclose(found.gate, gate)
+
+
+class Halves(Toy):
+    """A prior of which some fits tell levels and others do not."""
+
+    def fit(self, sets):
+        return [self.Half(one) for one in sets]
+
+    class Half(Learned):
+        def predict(self, cells):
+            found = super().predict(cells)
+            return replace(found, reach=found.reach if 0 in self.known.cells else None)
+
+
+def test_levels_are_told_for_every_fold_or_none(tiny, make_goal):
+    pool_name, fold = THREE
+    target, utility = tiny(pool_name)
+    goal = make_goal(target, "rank")
+    rounds = [judged(Sample("distinct", np.arange(6), np.full(6, 0.9), fold), utility)]
+    assert cross_fit(Halves(), goal, rounds, [0]).reach is None
+    told = cross_fit(TOY, goal, rounds, [0])
+    assert told.reach.gain.tolist() == [0.5, 1, 2]
+    short = replace(told, reach=Reach(told.reach.gain[:2], told.reach.chance))
+    with pytest.raises(EvenhandError, match="knows 2 levels must say how likely each of the 6"):
+        estimate(goal, rounds, controls=[short])
 
 
 # Several rounds

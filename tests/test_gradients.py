@@ -138,22 +138,22 @@ def test_second_derivatives_alone(cells, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_how_the_gradient_turns(cells, name):
-    """By central differences along a direction, a share of it for each query."""
+    """By central differences along a direction, a share of it for each query and level."""
     measure = measures.parse(name)
     grade = grades(cells, 2) if name in (GRADED, *SWAPS) else np.minimum(grades(cells, 2), 1)
     near = levels(measure, grade)
     rng = np.random.default_rng(3)  # at whole counts some gradients jump
     near = near._replace(reached=near.reached + rng.uniform(0.05, 0.3, near.reached.shape))
     along = rng.normal(size=near.reached.shape)
-    share = rng.uniform(0, 1, len(cells.queries))
+    share = rng.uniform(0, 1, (len(cells.queries), near.reached.shape[1]))
     here = gradient(cells, measure, near)
     found = turned(cells, measure, near, here, along, share)
     ahead, behind = (
         gradient(cells, measure, near._replace(reached=near.reached + step * along))
         for step in (1e-5, -1e-5)
     )
-    own = share[cells.query[cells.cell], None] * (ahead.own - behind.own) / 2e-5
-    count = share[:, None] * (ahead.count - behind.count) / 2e-5
+    own = share[cells.query[cells.cell]] * (ahead.own - behind.own) / 2e-5
+    count = share * (ahead.count - behind.count) / 2e-5
     np.testing.assert_allclose(found.own - here.own, own, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(found.count - here.count, count, rtol=1e-5, atol=1e-7)
 

@@ -226,9 +226,11 @@ def test_too_few_steps_are_told():
 
 
 def predicted(draws):
-    mean, variance = inference.moments(
+    mean, variance, reached = inference.moments(
         data(binary)[0], jnp.asarray(draws), jnp.asarray(LEVELS[binary]), model=binary
     )
+    assert reached is not None
+    np.testing.assert_array_equal(reached[:, 0], mean)  # of 0 and 1
     return np.asarray(mean), np.asarray(variance)
 
 

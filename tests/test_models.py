@@ -122,6 +122,7 @@ def test_binary_moments(features):
     chance = expit(p["intercept"] + eta_of(features, p))
     np.testing.assert_allclose(sites["mean"]["value"], 1 + 2 * chance, rtol=1e-12)
     np.testing.assert_allclose(sites["spread"]["value"], 4 * chance * (1 - chance), rtol=1e-12)
+    np.testing.assert_allclose(sites["reached"]["value"], chance[:, None], rtol=1e-12)
 
 
 def test_graded_moments(features):
@@ -131,9 +132,9 @@ def test_graded_moments(features):
     law = np.asarray(dist.OrderedLogistic(eta, cuts).probs)
     np.testing.assert_allclose(law.sum(1), 1, rtol=1e-12)
     # What the module says of it: at least level l with probability logistic(eta - cut_l).
-    np.testing.assert_allclose(
-        np.cumsum(law[:, ::-1], 1)[:, -2::-1], expit(eta[:, None] - cuts), rtol=1e-10
-    )
+    at_least = np.cumsum(law[:, ::-1], 1)[:, -2::-1]
+    np.testing.assert_allclose(at_least, expit(eta[:, None] - cuts), rtol=1e-10)
+    np.testing.assert_allclose(sites["reached"]["value"], at_least, rtol=1e-10)
     mean = law @ levels
     np.testing.assert_allclose(sites["mean"]["value"], mean, rtol=1e-12)
     spread = (law * (levels - mean[:, None]) ** 2).sum(1)

@@ -79,6 +79,15 @@ def assert_sensible(moments, low, high):
     assert (moments.second_moment <= max(low**2, high**2) * (1 + 1e-9)).all()
 
 
+def assert_levels_reached(moments, gain):
+    np.testing.assert_array_equal(moments.reach.gain, gain)
+    chance = moments.reach.chance
+    assert chance.shape == (len(table().pool), len(gain))
+    assert ((chance >= 0) & (chance <= 1)).all()
+    assert (np.diff(chance, axis=1) < 0).all()  # what reaches the next level reaches this one
+    np.testing.assert_allclose(chance @ np.diff(gain, prepend=0), moments.mean, rtol=1e-12)
+
+
 def one_query_unjudged():
     return np.flatnonzero(table().pool.query != 3)
 
@@ -131,6 +140,15 @@ def test_grades_are_taken_as_they_are():
     assert posterior.model is graded
     np.testing.assert_array_equal(posterior.levels, [0, 1, 3])
     assert_sensible(everywhere(posterior), 0, 3)
+    assert_levels_reached(everywhere(posterior), [1, 3])
+
+
+def test_levels_from_above_nothing():
+    """Where nobody says 0 every judgment reaches the least that is said."""
+    given = labels(60, levels=(1.0, 2.0))
+    moments = everywhere(fit(given)[0])
+    assert_levels_reached(moments, [1, 2])
+    assert (moments.reach.chance[:, 0] == 1).all()
 
 
 def test_real_utilities():
@@ -140,6 +158,7 @@ def test_real_utilities():
     (posterior,) = NumPyroPrior(table()).fit([given])
     assert posterior.model is continuous
     moments = everywhere(posterior)
+    assert moments.reach is None  # there are no levels
     assert np.corrcoef(moments.mean, logit())[0, 1] > 0.9
     assert moments.mean.mean() == pytest.approx(10 + 2 * logit().mean(), abs=1)
     # Around the mean there is the noise at least, whose deviation is 1.

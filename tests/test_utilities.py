@@ -12,7 +12,14 @@ from evenhand.errors import EvenhandError
 from evenhand.measures import DCG, P, parse
 from evenhand.pools import pool
 from evenhand.trec import read_qrels, read_runs
-from evenhand.utilities import Moments, Utility, curve_utility, external_utility, mean_utility
+from evenhand.utilities import (
+    Moments,
+    Reach,
+    Utility,
+    curve_utility,
+    external_utility,
+    mean_utility,
+)
 
 RUNS = {
     "x": {"q1": {"a": 30.0, "b": 20.0, "c": 10.0}, "q2": {"a": 4.0}},
@@ -184,3 +191,15 @@ def test_known():
 def test_moments_are_checked(mean, second, says):
     with pytest.raises(EvenhandError, match=says):
         Moments("mine", np.array(mean), np.array(second))
+
+
+def test_levels_are_reached():
+    reach = Reach(np.array([1.0, 3.0]), np.array([[0.75, 0.25], [0.5, 0.0], [1.0, 1.0]]))
+    # To reach 0.5 is to reach 1, which comes next, and 2 is 3; nothing is above 3.
+    found = reach.at(np.array([0.5, 1.0, 2.0, 3.0, 4.0]))
+    np.testing.assert_array_equal(found[0], [0.75, 0.75, 0.25, 0.25, 0])
+    np.testing.assert_array_equal(found[2], [1, 1, 1, 1, 0])
+    knowing = reach.knowing(np.array([np.nan, 4.0, 1.0]))
+    np.testing.assert_array_equal(knowing.gain, [1, 3, 4])
+    np.testing.assert_array_equal(knowing.chance, [[0.75, 0.25, 0], [1, 1, 1], [1, 0, 0]])
+    np.testing.assert_array_equal(reach.chance[1], [0.5, 0.0])  # what was given stays

@@ -18,7 +18,8 @@ With K folds that is K fits and K (K - 1) / 2 inner ones, all at once.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from evenhand.goals import Goal
 from evenhand.judgments import Labels
 from evenhand.prior import Prior
 from evenhand.stages import Control, Round, stages
+from evenhand.utilities import Reach
 
 __all__ = ["control", "control_variates", "cross_fit", "labels"]
 
@@ -40,7 +42,8 @@ def control(prior: Prior, rounds: Sequence[Round], number: int) -> Control:
     past = range(number)
     n_cells = len(rounds[number].sample.expected)
     fitted = prior.fit([labels([rounds[i] for i in past])])[0]
-    return Control(fitted.predict(np.arange(n_cells)).mean, past=tuple(past))
+    found = fitted.predict(np.arange(n_cells))
+    return Control(found.mean, past=tuple(past), reach=found.reach)
 
 
 def cross_fit(
@@ -89,6 +92,7 @@ def cross_fit(
     outer = dict(zip(folds, fitted, strict=False))
     inner = dict(zip(couples, fitted[len(folds) :], strict=True))
     mean, gate = np.zeros(len(fold)), np.ones(len(folds))
+    reaches: dict[Any, Reach | None] = {}
     heard = now.averaged()
     apart = fold[heard.cells]
     weight = _gate_weights(goal, rounds, crossed, heard.cells) if couples else None
@@ -103,8 +107,23 @@ def cross_fit(
                     product += (weight[rows] * heard.utility[rows]) @ predicted
                     square += weight[rows] @ predicted**2
             gate[number] = np.clip(product / square, 0.0, 1.0) if square > 0 else 0.0
-        mean[cells] = gate[number] * outer[f].predict(cells).mean
-    return Control(mean, past=past, crossed=tuple(crossed), fold=fold, gate=gate)
+        found = outer[f].predict(cells)
+        mean[cells] = gate[number] * found.mean
+        reaches[f] = found.reach and Reach(found.reach.gain, gate[number] * found.reach.chance)
+    reach = _together(reaches, fold)
+    return Control(mean, past=past, crossed=tuple(crossed), fold=fold, gate=gate, reach=reach)
+
+
+def _together(reaches: Mapping[Any, Reach | None], fold: np.ndarray) -> Reach | None:
+    """What is predicted of each fold's cells, as one; None where some fold is not told by level."""
+    each = {f: reach for f, reach in reaches.items() if reach is not None}
+    if len(each) < len(reaches):
+        return None
+    gain = np.unique(np.concatenate([reach.gain for reach in each.values()]))
+    chance = np.empty((len(fold), len(gain)))
+    for f, reach in each.items():
+        chance[fold == f] = reach.at(gain)
+    return Reach(gain, chance)
 
 
 def _gate_weights(

@@ -84,7 +84,7 @@ from evenhand.stages import (
 )
 from evenhand.targets import Target
 from evenhand.trec import Qrels
-from evenhand.utilities import judged_utility
+from evenhand.utilities import Reach, judged_utility
 
 __all__ = ["Combination", "Round", "combined", "estimate", "estimator_name", "judge", "terms"]
 
@@ -152,12 +152,15 @@ class Combination(NamedTuple):
         omega of each stage at each cell, shape (stages, cells).
     means
         m_c of each stage, with what was known put in; None where there is neither.
+    reaches
+        How likely each utility is by these predictions; None where they are means alone.
     """
 
     weights: np.ndarray
     together: list[list[Round]]
     by_cell: np.ndarray
     means: list[np.ndarray | None]
+    reaches: list[Reach | None]
 
     def reached(self) -> np.ndarray:
         """Which cells every stage that needs them could draw, or knew; shape (cells,)."""
@@ -187,13 +190,13 @@ def combined(
     )
     together = [[rounds[i] for i in stage] for stage in numbers]
     by_cell = weights_by_cell(omega, together, len(goal.target.pool))
-    means = _means(numbers, rounds, controls)
+    means, reaches = _predicted(numbers, rounds, controls)
     if goal.target.whole is not None and any(mean is not None for mean in means):
         raise SupportError(
             "a control variate is summed over the whole pool, of which only some pairs are at hand",
             hint="estimate what was drawn in an engine without one",
         )
-    return Combination(omega, together, by_cell, means)
+    return Combination(omega, together, by_cell, means, reaches)
 
 
 @in_float64
@@ -264,7 +267,7 @@ def estimate(
     interval = intervals.chosen(interval, controls)
     kind = intervals.check_interval(interval)
     found = combined(goal, rounds, planned=planned, combine=combine, controls=controls)
-    omega, together, by_cell, means = found
+    omega, together, by_cell, means, _ = found
     if kind.foresees and all(mean is None for mean in means):
         raise SupportError(
             f"{interval} intervals are for estimates with a control variate",
@@ -414,23 +417,26 @@ def estimator_name(controls: Sequence[Control | None] | None) -> str:
     return "difference" if used else "importance"
 
 
-def _means(
+def _predicted(
     numbers: list[list[int]],
     rounds: Sequence[Round],
     controls: Sequence[Control | None] | None,
-) -> list[np.ndarray | None]:
-    """m_c of each stage, with what was known put in; None where there is neither."""
+) -> tuple[list[np.ndarray | None], list[Reach | None]]:
+    """The `Combination.means` and ``reaches`` of each stage."""
     means: list[np.ndarray | None] = []
+    reaches: list[Reach | None] = []
     for stage, control in zip(numbers, controls or [None] * len(numbers), strict=False):
         if control is not None:
             check_control(control, stage, rounds)
-        mean = None if control is None else control.mean
+        mean, reach = (None, None) if control is None else (control.mean, control.reach)
         for one in (rounds[i] for i in stage):
             if one.known is not None:
                 mean = np.zeros(len(one.known)) if mean is None else mean
                 mean = np.where(np.isfinite(one.known), one.known, mean)
+                reach = None if reach is None else reach.knowing(one.known)
         means.append(mean)
-    return means
+        reaches.append(reach)
+    return means, reaches
 
 
 def _whole(goal: Goal, reached: np.ndarray) -> np.ndarray:

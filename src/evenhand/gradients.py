@@ -364,7 +364,7 @@ def turned(
     along
         The direction, shape (cells, levels).
     share
-        Of each query; shape (queries,).
+        Of each query and level; shape (queries, levels).
     """
     known, gain = checked(measure, levels)
     k, n_queries = len(pool.systems), len(pool.queries)
@@ -383,6 +383,6 @@ def turned(
     )
     by_entry = np.empty_like(near.own)
     by_entry[order] = np.asarray(own) / n_queries
-    by_entry *= share[pool.query[pool.cell], None]
-    by_count = np.asarray(count).reshape(k, n_queries, -1) / n_queries * share[:, None]
+    by_entry *= share[pool.query[pool.cell]]
+    by_count = np.asarray(count).reshape(k, n_queries, -1) / n_queries * share
     return replace(near, own=near.own + by_entry, count=near.count + by_count)

@@ -19,15 +19,18 @@ measure is linearised between both,
 with M_x the number of relevant documents predicted, trusted to within a share rho of itself, and
 s_x the deviation of the number estimated. Where draws tell N well, lambda is 1 and V^ is V(u^);
 where they tell little, V^ does not divide by what they say. For a pair that was certain to be drawn
-v is what was judged. A prediction between two levels of utility reaches the upper one in part. By
-N^ a query changes no further than it would if all were relevant that was not seen not to be: the
-tangent of 1 / N falls below 0 where one draw stands for hundreds of documents. V^ has the gradient,
-with w' the derivative of w,
+v is what was judged. All this is by level of utility, M and s of the documents that reach it, and m
+the chance that one does (`evenhand.utilities.Reach`): the few of the best grade are what an ideal
+list has on top, and draws tell them last. A prediction that is a mean alone, between two levels,
+reaches the upper one in part. By N^ a query changes no further than it would if all were relevant
+that was not seen not to be: the tangent of 1 / N falls below 0 where one draw stands for hundreds
+of documents. V^ has the gradient, with w' the derivative of w,
 
     dV^ / du^_c = w_c(v) + lambda sum_b w'_cb(v) (u^_b - v_b),                               (3)
 
-and of the errors e = u^ - u its even part is that of V times 2 lambda - lambda^2. What (2) leaves
-of m - u is of the order (1 - lambda)^2, which vanishes faster than 1/n.
+and of the errors e = u^ - u its even part is that of V times 2 lambda - lambda^2; where two levels
+meet, times the geometric mean of theirs. What (2) leaves of m - u is of the order (1 - lambda)^2,
+which vanishes faster than 1/n.
 
 References
 ----------
@@ -149,14 +152,18 @@ class Near:
             The largest utility, for these.
         """
         pool, gain = goal.target.pool, levels_said(goal, rounds)
+        # One that nobody drew, but is predicted, counts for what is divided by.
+        told = [reach.gain for reach in found.reaches if reach is not None]
+        gain = np.unique(np.concatenate([gain, *told]))
         if top is not None and top > gain[-1]:
             gain = np.append(gain, top)
         left = ~found.reached()
-        reached, predicted = _estimated(found, gain, len(pool))
+        foretold = _foretold(found, gain)
+        reached, predicted = _estimated(found, foretold, gain, len(pool))
         reached[left] = predicted[left] = 0.0
         known = np.where(left, np.nan, said(rounds, len(pool)))
         levels = Levels(gain, reached, _seen(pool, known, gain))
-        errors, curved = _errors(found, gain, len(pool)), False
+        errors, curved = _errors(found, foretold, gain), False
         errors = errors._replace(term=np.where(left[errors.draws, None], 0.0, errors.term))
         if completed is None:
 
@@ -168,12 +175,12 @@ class Near:
             def complete(levels: Levels) -> Levels:
                 return completed(pool, goal.target.measure, levels, left)
 
-        if steady and all(mean is not None for mean in found.means):
+        if steady and all(told is not None for told in foretold):
             share = _share(pool, levels, predicted, errors)
-            between = predicted + share[pool.query, None] * (reached - predicted)
+            between = predicted + share[pool.query] * (reached - predicted)
             levels = complete(levels._replace(reached=between))
             at = share[pool.query[errors.draws]]
-            errors = errors._replace(term=errors.term * np.sqrt(2 * at - at**2)[:, None])
+            errors = errors._replace(term=errors.term * np.sqrt(2 * at - at**2))
             curved = True
             near = gradient(pool, goal.target.measure, levels)
             rest = reached - between
@@ -185,7 +192,7 @@ class Near:
             levels = complete(levels)
             near = gradient(pool, goal.target.measure, levels)
             by_query = near.by_query.T / len(pool.queries)
-        missed = _missed(found, gain, len(pool))
+        missed = _missed(found, foretold, gain, len(pool))
         return cls(goal, rounds, reached, levels, errors, near, by_query, missed, left, curved)
 
     def estimate(
@@ -310,15 +317,28 @@ def _steps(utility: np.ndarray, gain: np.ndarray) -> np.ndarray:
     return steps if len(gain) == 1 else np.clip(steps, 0.0, 1.0)
 
 
-def _estimated(found: Combination, gain: np.ndarray, n_cells: int) -> tuple[np.ndarray, np.ndarray]:
+def _foretold(found: Combination, gain: np.ndarray) -> list[np.ndarray | None]:
+    """Of each stage's prediction which level cells reach, shape (cells, levels); None without one.
+
+    A mean alone says little of it: then it is taken to reach the lower levels first.
+    """
+    return [
+        reach.at(gain) if reach is not None else None if mean is None else _steps(mean, gain)
+        for mean, reach in zip(found.means, found.reaches, strict=True)
+    ]
+
+
+def _estimated(
+    found: Combination, foretold: Sequence[np.ndarray | None], gain: np.ndarray, n_cells: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Equation (1) for which level each cell reaches, and what was predicted of it.
 
     Both have shape (cells, levels). Of what was certain to be drawn nothing need be predicted.
     """
     reached, predicted = np.zeros((2, n_cells, len(gain)))
-    for weight, stage, mean in zip(found.by_cell, found.together, found.means, strict=True):
+    for weight, stage, told in zip(found.by_cell, found.together, foretold, strict=True):
         expected = expected_counts(stage, n_cells)
-        steps = np.zeros_like(reached) if mean is None else _steps(mean, gain)
+        steps = np.zeros_like(reached) if told is None else told
         predicted += weight[:, None] * steps
         for one in stage:
             draws = one.sample.draws
@@ -341,42 +361,44 @@ def _certain(found: Combination, n_cells: int) -> np.ndarray:
     return certain
 
 
-def _missed(found: Combination, gain: np.ndarray, n_cells: int) -> np.ndarray:
+def _missed(
+    found: Combination, foretold: Sequence[np.ndarray | None], gain: np.ndarray, n_cells: int
+) -> np.ndarray:
     """How far what was judged is from what was predicted, of each level; see `Near`."""
     drawn = [one for stage in found.together for one in stage]
     relevant = np.concatenate([one.utility[one.utility > 0] for one in drawn])
     missed = np.tile(
         _steps(relevant.mean(keepdims=True) if len(relevant) else gain[:1], gain), (n_cells, 1)
     )
-    for stage, mean in zip(found.together, found.means, strict=True):
+    for stage, told in zip(found.together, foretold, strict=True):
         for one in stage:
             draws = one.sample.draws
-            predicted = 0.0 if mean is None else _steps(mean[draws], gain)
+            predicted = 0.0 if told is None else told[draws]
             missed[draws] = _steps(one.utility, gain) - predicted
     return missed
 
 
 def _share(pool: Pool, levels: Levels, predicted: np.ndarray, errors: Errors) -> np.ndarray:
-    """The share lambda of each query, equation (2): shape (queries,)."""
-    count = levels._replace(reached=predicted).counts(pool)[:, 0]
-    spread = (errors.spread * errors.term[:, 0]) ** 2
-    variance = np.bincount(pool.query[errors.draws], spread, minlength=len(count))
+    """The shares lambda of each query, equation (2): shape (queries, levels)."""
+    count = levels._replace(reached=predicted).counts(pool)
+    variance = np.zeros_like(count)
+    np.add.at(variance, pool.query[errors.draws], (errors.spread[:, None] * errors.term) ** 2)
     trusted = (TRUST * count) ** 2
     return np.where(variance > 0, trusted / np.where(variance > 0, trusted + variance, 1.0), 1.0)
 
 
-def _errors(found: Combination, gain: np.ndarray, n_cells: int) -> Errors:
+def _errors(found: Combination, foretold: Sequence[np.ndarray | None], gain: np.ndarray) -> Errors:
     """What is uncertain about (1), each round a group of its own."""
     parts, group = [], 0
-    for weight, stage, mean in zip(found.by_cell, found.together, found.means, strict=True):
-        expected = expected_counts(stage, n_cells)
+    for weight, stage, told in zip(found.by_cell, found.together, foretold, strict=True):
+        expected = expected_counts(stage, len(weight))
         for one in stage:
             at = one.sample.draws
             law = SAMPLERS[one.sample.sampler]
             free = np.asarray(law.free(jnp.asarray(one.sample.expected[at])))
             missed = _steps(one.utility, gain)
-            if mean is not None:
-                missed = missed - _steps(mean[at], gain)
+            if told is not None:
+                missed = missed - told[at]
             n, total = np.count_nonzero(free), free.sum()
             spread = np.sqrt(free * (n / (n - 1) if n > 1 else 1.0))
             share = free / total if n > 1 else np.zeros(len(at))

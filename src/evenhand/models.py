@@ -7,7 +7,11 @@ forms a linear predictor eta, and ends in a response, which records two determin
     ``spread``    Var[r | parameters]         of one judgment around it                      (2)
 
 and observes the judgments where there are any. That is all that `evenhand.prior` asks of a model,
-so one of yours is ten lines: see `binary`.
+so one of yours is ten lines: see `binary`. One that knows utilities one by one may record a third,
+
+    ``reached``   P(r >= level l | parameters)   of all levels but the lowest, (cells, L - 1)
+
+which ratios of grades divide by (`evenhand.linearisation`).
 
 The models here have one predictor: features with weak slopes, an intercept for each query, a vote
 for each system, the latter two shrunk and non-centred:
@@ -128,6 +132,7 @@ def binary_response(eta: jax.Array, judged: Judged | None, levels: jax.Array) ->
     p, gap = jax.nn.sigmoid(eta), levels[1] - levels[0]
     numpyro.deterministic("mean", levels[0] + gap * p)
     numpyro.deterministic("spread", gap**2 * p * (1.0 - p))
+    numpyro.deterministic("reached", p[:, None])
     high = None if judged is None else (judged.utility > levels.mean()).astype(eta.dtype)
     _observe(dist.Bernoulli(logits=_as_heard(eta, judged)), judged, high)
 
@@ -141,6 +146,7 @@ def graded_response(
     square = levels[0] ** 2 + reached @ jnp.diff(levels**2)
     numpyro.deterministic("mean", mean)
     numpyro.deterministic("spread", jnp.maximum(square - mean**2, 0.0))
+    numpyro.deterministic("reached", reached)
     level = None
     if judged is not None:
         level = jnp.abs(judged.utility[:, None] - levels).argmin(1)

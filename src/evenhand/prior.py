@@ -34,7 +34,7 @@ from evenhand.inference import Fitted
 from evenhand.judgments import Labels
 from evenhand.models import Judged, Model, model_for
 from evenhand.precision import in_float64
-from evenhand.utilities import Moments
+from evenhand.utilities import Moments, Reach
 
 __all__ = [
     "METHODS",
@@ -125,6 +125,7 @@ class NumPyroPosterior:
         own = _told_apart(self.table, self.labels)
         levels = jnp.asarray(self.levels, kind)
         mean, second = np.empty((2, len(cells)))
+        reached: dict[int, np.ndarray] = {}
 
         @in_float64  # a setting of each thread
         def chunk(first: int) -> None:
@@ -137,13 +138,22 @@ class NumPyroPosterior:
                 n_assessors=_n_assessors(self.labels),
             )
             here = slice(first, first + len(some))
-            mean[here], second[here] = (np.asarray(x)[: len(some)] for x in found)
+            mean[here], second[here] = (np.asarray(x)[: len(some)] for x in found[:2])
             second[here] += mean[here] ** 2
+            if found[2] is not None:
+                reached[first] = np.asarray(found[2])[: len(some)]
 
         # One thread makes features while the other predicts.
         with ThreadPoolExecutor(2) as threads:
             list(threads.map(chunk, range(0, len(cells), size)))
-        return Moments("learned", mean, second)
+        return Moments("learned", mean, second, self._reach(reached) if reached else None)
+
+    def _reach(self, chunks: dict[int, np.ndarray]) -> Reach:
+        """Of all levels above 0; what the lowest is, every judgment reaches."""
+        chance = np.concatenate([chunks[first] for first in sorted(chunks)])
+        if self.levels[0] <= 0:
+            return Reach(self.levels[1:], chance)
+        return Reach(self.levels, np.pad(chance, ((0, 0), (1, 0)), constant_values=1.0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

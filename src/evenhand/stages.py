@@ -24,6 +24,7 @@ import numpy as np
 from evenhand.errors import EvenhandError, SupportError
 from evenhand.judgments import Labels
 from evenhand.samples import Sample
+from evenhand.utilities import Reach
 
 __all__ = [
     "Control",
@@ -109,6 +110,8 @@ class Control:
         Those folds: of each cell, shape (cells,); None if nothing was crossed.
     gate
         Factor in [0, 1] by which each fold's prediction was scaled; shape (folds,).
+    reach
+        How likely each utility is reached, where that is predicted too.
     """
 
     mean: np.ndarray
@@ -116,6 +119,7 @@ class Control:
     crossed: tuple[int, ...] = ()
     fold: np.ndarray | None = None
     gate: np.ndarray | None = None
+    reach: Reach | None = None
 
 
 def planned_weights(planned: np.ndarray) -> np.ndarray:
@@ -220,6 +224,13 @@ def check_control(control: Control, stage: Sequence[int], rounds: Sequence[Round
         raise EvenhandError(
             f"a control variate must be finite for each of the {n_cells:,} cells of the pool"
         )
+    if control.reach is not None:
+        gain, chance = control.reach
+        if chance.shape != (n_cells, len(gain)) or not np.isfinite(chance).all():
+            raise EvenhandError(
+                f"a control variate that knows {len(gain):,} levels must say how likely each of "
+                f"the {n_cells:,} cells of the pool reaches them"
+            )
     names = ", ".join(rounds[i].name or f"round {i + 1}" for i in stage)
     hint = "fit it on earlier rounds, or across folds (`evenhand.controls.cross_fit`)"
     if any(i >= min(stage) for i in control.past):

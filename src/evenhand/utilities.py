@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from evenhand.trec import Qrels, read_qrels
 __all__ = [
     "PAPER_CURVES",
     "Moments",
+    "Reach",
     "Utility",
     "curve_utility",
     "external_utility",
@@ -76,13 +77,54 @@ class Utility(Protocol):
         ...
 
 
+class Reach(NamedTuple):
+    """How likely a judgment reaches each of some utilities, P(r_c >= g_l).
+
+    Two moments say little of how many documents are of the best: many that may be fair and a few
+    that are perfect can have the same.
+
+    Attributes
+    ----------
+    gain
+        g_1 < g_2 < ..., shape (levels,).
+    chance
+        Shape (cells, levels).
+    """
+
+    gain: np.ndarray
+    chance: np.ndarray
+
+    def at(self, gain: np.ndarray) -> np.ndarray:
+        """Of other utilities: shape (cells, levels). One above all of `gain` is never reached."""
+        return np.pad(self.chance, ((0, 0), (0, 1)))[:, np.searchsorted(self.gain, gain)]
+
+    def knowing(self, utility: np.ndarray) -> Reach:
+        """The same where some utilities are known, and NaN elsewhere: shape (cells,)."""
+        known = np.isfinite(utility)
+        gain = np.union1d(self.gain, utility[known & (utility > 0)])
+        chance = self.at(gain)
+        chance[known] = utility[known, None] >= gain
+        return Reach(gain, chance)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
-    """A utility given by its two moments, equation (1)."""
+    """A utility given by its two moments, equation (1).
+
+    Attributes
+    ----------
+    name
+        What it is called in reports.
+    mean, second_moment
+        Float64, shape (cells,).
+    reach
+        How likely each utility is reached, where that is known too.
+    """
 
     name: str
     mean: np.ndarray
     second_moment: np.ndarray
+    reach: Reach | None = None
 
     def __post_init__(self) -> None:
         for what, moment in (("mean", self.mean), ("second moment", self.second_moment)):

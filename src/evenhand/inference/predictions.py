@@ -26,10 +26,12 @@ def moments(
     *,
     model: Model,
     n_assessors: int = 1,
-) -> tuple[jax.Array, jax.Array]:
-    """Posterior predictive E[r] and Var[r] of some cells: shapes (n,).
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Posterior predictive E[r] and Var[r] of some cells, shapes (n,), and what they reach.
 
     The variance is E[spread] + Var[mean] over the draws: nothing cancels, in whatever precision.
+    P(r >= level) is of all levels but the lowest, shape (n, levels - 1); None where the model does
+    not record it.
 
     Parameters
     ----------
@@ -44,20 +46,20 @@ def moments(
     heard = Judged(one, one, jnp.zeros(1, jnp.int32), n_assessors)
     _, unravel = parameters(model, features.take(jnp.zeros(1, jnp.int32)), heard, levels)
 
-    def some(piece: Features) -> tuple[jax.Array, jax.Array]:
-        def predicted(theta: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def some(piece: Features) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+        def predicted(theta: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
             sites = constrain_fn(
                 model, (piece,), {"levels": levels}, unravel(theta), return_deterministic=True
             )
-            return sites["mean"], sites["spread"]
+            return sites["mean"], sites["spread"], sites.get("reached")
 
-        mean, spread = jax.vmap(predicted)(draws)
+        mean, spread, reached = jax.vmap(predicted)(draws)
         centre = mean.mean(0)
-        return centre, (spread + (mean - centre) ** 2).mean(0)
+        variance = (spread + (mean - centre) ** 2).mean(0)
+        return centre, variance, None if reached is None else reached.mean(0)
 
     n = features.query.shape[0]
     if n <= PIECE or n % PIECE:
         return some(features)
     pieces = jax.tree.map(lambda x: x.reshape(-1, PIECE, *x.shape[1:]), features)
-    mean, variance = jax.lax.map(some, pieces)
-    return mean.reshape(-1), variance.reshape(-1)
+    return jax.tree.map(lambda x: x.reshape(n, *x.shape[2:]), jax.lax.map(some, pieces))
