@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from evenhand import goals, measures, targets
+from evenhand import goals, linearisation, measures, targets
 from evenhand.controls import cross_fit
 from evenhand.designs import design
 from evenhand.errors import EvenhandError
@@ -409,6 +409,39 @@ def test_grades_are_divided_by_what_levels_tell():
     }
     assert (off["told"] ** 2).mean() < 0.6 * (off["means"] ** 2).mean()
     assert abs(off["told"].mean()) < 0.2 * abs(off["means"].mean())
+
+
+def test_an_ideal_list_that_seems_full_may_not_be(monkeypatch):
+    """The list's first two are known, and an ideal list of two is thought full: no slope is left.
+
+    Of the other seven, which are good to the prediction and are not, two are drawn.
+    """
+    goal, *_ = one_query(GRADED.replace("10", "2"))
+    utility, expected = (
+        np.where(np.arange(9) == 0, 3.0, 0.0),
+        np.where(np.arange(9) < 2, 1.0, 2 / 7),
+    )
+    control = Control(np.full(9, 1.05), reach=Reach(np.array([1.0, 3.0]), np.full((9, 2), 0.35)))
+    draws = np.array([0, 1, 4, 7])
+    rounds = [Round(Sample("distinct", draws, expected), utility[draws])]
+    found = estimate_ratio(goal, rounds, controls=[control])
+    assert found.value < 0.7  # of 1
+    assert found.std_error > 0.01
+    monkeypatch.setattr(linearisation, "_flattened", lambda *given: np.zeros(1))
+    assert estimate_ratio(goal, rounds, controls=[control]).std_error == 0
+
+
+def test_what_counts_leave_where_slopes_say_too_little():
+    """Equation (4) by hand: five fair documents or better, two of them good, give or take one."""
+    goal, utility, _ = one_query(GRADED.replace("10", "2"))
+    levels = Levels(np.array([1.0, 3.0]), (utility[:, None] >= [1.0, 3.0]) * 1.0)
+    cells, measure = goal.target.pool, goal.target.measure
+    first, second = 1.0, 1.0 / np.log2(3)
+    assert utility[:2].tolist() == [1, 0]
+    assert levels.counts(cells).tolist() == [[5, 2]]
+    full, lacking = first + second + 2 * (first + second), first + second + 2 * first
+    found = linearisation._flattened(cells, measure, levels, np.full((1, 2), 1 / np.sqrt(3)))
+    np.testing.assert_allclose(found, [(first / lacking - first / full) / 6], rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["AP@9", "nDCG@7", "R@2"])

@@ -32,6 +32,18 @@ and of the errors e = u^ - u its even part is that of V times 2 lambda - lambda^
 meet, times the geometric mean of theirs. What (2) leaves of m - u is of the order (1 - lambda)^2,
 which vanishes faster than 1/n.
 
+**Where slopes say too little.** An ideal list of k documents is full from N = k on, and flat there:
+estimated to be full, it has no slope, though N may be k - 1. So with several levels
+
+    b_j = sum_xl (V_jx(N_xl + sqrt(3) D_xl) + V_jx(N_xl - sqrt(3) D_xl) - 2 V_jx(N_xl)) / 6  (4)
+    D_xl^2 = (1 - lambda)^2 (tau_l M_xl)^2 + lambda^2 max(s_xl^2, S_xl^2)
+
+is what a count that is off by D in deviation adds on average, D that of v, and b b' is added to the
+covariance: where it is of one sign in all queries it does not average out. tau_l is the share by
+which predictions were off in all queries together, at least rho, and S what they lead to expect of
+s: of rare documents the draws may hold none, and then know nothing of their variance. No count is
+halved or more.
+
 References
 ----------
 Woodruff 1971, *A simple method for approximating the variance of a complicated estimate*; for (2)
@@ -113,6 +125,8 @@ class Near:
         shape (cells,).
     curved
         Whether what this leaves out is of second derivatives alone, as befits (2).
+    doubt
+        D of equation (4), shape (queries, levels); None where it does not apply.
     """
 
     goal: Goal
@@ -125,6 +139,7 @@ class Near:
     missed: np.ndarray
     left: np.ndarray
     curved: bool = False
+    doubt: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -163,7 +178,7 @@ class Near:
         reached[left] = predicted[left] = 0.0
         known = np.where(left, np.nan, said(rounds, len(pool)))
         levels = Levels(gain, reached, _seen(pool, known, gain))
-        errors, curved = _errors(found, foretold, gain), False
+        errors, curved, doubt = _errors(found, foretold, gain), False, None
         errors = errors._replace(term=np.where(left[errors.draws, None], 0.0, errors.term))
         if completed is None:
 
@@ -177,6 +192,10 @@ class Near:
 
         if steady and all(told is not None for told in foretold):
             share = _share(pool, levels, predicted, errors)
+            if len(gain) > 1:
+                doubt = _doubt(
+                    pool, levels, predicted, errors, share, _ahead(pool, found, foretold)
+                )
             between = predicted + share[pool.query] * (reached - predicted)
             levels = complete(levels._replace(reached=between))
             at = share[pool.query[errors.draws]]
@@ -193,7 +212,9 @@ class Near:
             near = gradient(pool, goal.target.measure, levels)
             by_query = near.by_query.T / len(pool.queries)
         missed = _missed(found, foretold, gain, len(pool))
-        return cls(goal, rounds, reached, levels, errors, near, by_query, missed, left, curved)
+        return cls(
+            goal, rounds, reached, levels, errors, near, by_query, missed, left, curved, doubt
+        )
 
     def estimate(
         self, by_query: np.ndarray, beyond: np.ndarray, notes: Sequence[str] = (), **options: Any
@@ -265,18 +286,18 @@ class Near:
         return np.where(seen[query, None], weights, self.goal.target.weights(cells))
 
     def beyond(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and covariance of what linearisation leaves out (`second_order`).
+        """Mean and covariance of what linearisation leaves out (`second_order`), b b' added.
 
         The mean is by query, what each adds to that of the systems: shape (queries, systems).
         """
-        return second_order(
-            self.goal.target.pool,
-            self.goal.target.measure,
-            self.levels,
-            self.errors,
-            curved=self.curved,
-            by_query=True,
+        pool, measure = self.goal.target.pool, self.goal.target.measure
+        mean, covariance = second_order(
+            pool, measure, self.levels, self.errors, curved=self.curved, by_query=True
         )
+        if self.doubt is not None:
+            off = _flattened(pool, measure, self.levels, self.doubt)
+            covariance = covariance + np.outer(off, off)
+        return mean, covariance
 
 
 def _held(
@@ -378,11 +399,64 @@ def _missed(
     return missed
 
 
-def _share(pool: Pool, levels: Levels, predicted: np.ndarray, errors: Errors) -> np.ndarray:
-    """The shares lambda of each query, equation (2): shape (queries, levels)."""
+def _ahead(pool: Pool, found: Combination, foretold: Sequence[np.ndarray | None]) -> np.ndarray:
+    """S^2 of equation (4), by Poisson sampling: shape (queries, levels)."""
+    parts = []
+    for weight, stage, told in zip(found.by_cell, found.together, foretold, strict=True):
+        expected = expected_counts(stage, len(pool))
+        at = np.flatnonzero((expected > 0) & (expected < 1))
+        assert told is not None
+        chance = np.clip(told[at], 0.0, 1.0)
+        each = chance * (1.0 - chance) * (weight[at] ** 2 * (1.0 / expected[at] - 1.0))[:, None]
+        parts.append(np.zeros((len(pool.queries), chance.shape[1])))
+        np.add.at(parts[-1], pool.query[at], each)
+    return np.sum(parts, 0)
+
+
+def _doubt(
+    pool: Pool,
+    levels: Levels,
+    predicted: np.ndarray,
+    errors: Errors,
+    share: np.ndarray,
+    ahead: np.ndarray,
+) -> np.ndarray:
+    """D of equation (4), shape (queries, levels)."""
+    count, variance = _counted(pool, levels, predicted, errors)
+    off = levels._replace(least=None).counts(pool) - count
+    missed = ((off**2 - variance).sum(0) / np.maximum((count**2).sum(0), 1e-12)).clip(TRUST**2)
+    most = np.maximum(variance, ahead)
+    return np.sqrt((1.0 - share) ** 2 * missed * count**2 + share**2 * most)
+
+
+def _flattened(pool: Pool, measure: Linear, levels: Levels, doubt: np.ndarray) -> np.ndarray:
+    """B of equation (4), shape (systems,)."""
+    k = len(pool.systems)
+    beside = 0.0 if levels.beside is None else levels.beside
+    step = np.minimum(np.sqrt(3.0) * doubt, levels.counts(pool).clip(0.0) / 2)
+
+    def value(by: np.ndarray) -> np.ndarray:
+        return gradient(pool, measure, levels._replace(beside=beside + np.tile(by, (k, 1)))).value
+
+    total = -2 * step.shape[1] * value(np.zeros_like(step))
+    for level in np.eye(step.shape[1]):
+        total += value(step * level) + value(-step * level)
+    return total / 6
+
+
+def _counted(
+    pool: Pool, levels: Levels, predicted: np.ndarray, errors: Errors
+) -> tuple[np.ndarray, np.ndarray]:
+    """M and s^2 of equation (2), both of shape (queries, levels)."""
     count = levels._replace(reached=predicted).counts(pool)
     variance = np.zeros_like(count)
     np.add.at(variance, pool.query[errors.draws], (errors.spread[:, None] * errors.term) ** 2)
+    return count, variance
+
+
+def _share(pool: Pool, levels: Levels, predicted: np.ndarray, errors: Errors) -> np.ndarray:
+    """The shares lambda of each query, equation (2): shape (queries, levels)."""
+    count, variance = _counted(pool, levels, predicted, errors)
     trusted = (TRUST * count) ** 2
     return np.where(variance > 0, trusted / np.where(variance > 0, trusted + variance, 1.0), 1.0)
 
