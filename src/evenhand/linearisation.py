@@ -57,43 +57,33 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from evenhand.curvature import Errors, second_order
-from evenhand.errors import EvenhandError
 from evenhand.estimates import Estimate
 from evenhand.estimators import Combination, estimate, estimator_name
 from evenhand.goals import Goal
 from evenhand.gradients import Gradient, Levels, gradient, turned
+from evenhand.levels import (
+    estimated_levels,
+    foretold_levels,
+    level_errors,
+    levels_said,
+    levels_seen,
+    missed_levels,
+    steps_of,
+)
 from evenhand.measures import Linear
 from evenhand.pools import Pool
-from evenhand.sampling import SAMPLERS
 from evenhand.stages import Round, expected_counts, said
 from evenhand.targets import Target
 
-__all__ = ["Near", "levels_said"]
+__all__ = ["Near"]
 
 #: What makes levels of the cells that could not be drawn (`evenhand.completions`).
 Completed = Callable[[Pool, Linear, Levels, np.ndarray], Levels]
 #: rho of equation (2).
 TRUST = 0.25
-
-
-def levels_said(goal: Goal, rounds: Sequence[Round]) -> np.ndarray:
-    """The utilities that were judged, ascending, without 0.
-
-    Raises
-    ------
-    EvenhandError
-        If one is negative.
-    """
-    known = said(rounds, len(goal.target.pool))
-    gain = np.unique(known[~np.isnan(known)])
-    if len(gain) and gain[0] < 0:
-        raise EvenhandError(f"{goal.target.measure} needs utilities that are not negative")
-    gain = gain[gain > 0]
-    return gain if len(gain) else np.ones(1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,12 +163,12 @@ class Near:
         if top is not None and top > gain[-1]:
             gain = np.append(gain, top)
         left = ~found.reached()
-        foretold = _foretold(found, gain)
-        reached, predicted = _estimated(found, foretold, gain, len(pool))
+        foretold = foretold_levels(found, gain)
+        reached, predicted = estimated_levels(found, foretold, gain, len(pool))
         reached[left] = predicted[left] = 0.0
         known = np.where(left, np.nan, said(rounds, len(pool)))
-        levels = Levels(gain, reached, _seen(pool, known, gain))
-        errors, curved, doubt = _errors(found, foretold, gain), False, None
+        levels = Levels(gain, reached, levels_seen(pool, known, gain))
+        errors, curved, doubt = level_errors(found, foretold, gain), False, None
         errors = errors._replace(term=np.where(left[errors.draws, None], 0.0, errors.term))
         if completed is None:
 
@@ -211,7 +201,7 @@ class Near:
             levels = complete(levels)
             near = gradient(pool, goal.target.measure, levels)
             by_query = near.by_query.T / len(pool.queries)
-        missed = _missed(found, foretold, gain, len(pool))
+        missed = missed_levels(found, foretold, gain, len(pool))
         return cls(
             goal, rounds, reached, levels, errors, near, by_query, missed, left, curved, doubt
         )
@@ -320,83 +310,12 @@ def _held(
         By the tangent, likewise.
     """
     pool = goal.target.pool
-    open_to = np.where(np.isnan(known)[:, None], 1.0, _steps(np.nan_to_num(known), levels.gain))
+    open_to = np.where(np.isnan(known)[:, None], 1.0, steps_of(np.nan_to_num(known), levels.gain))
     most = np.zeros((len(pool.queries), len(levels.gain)))
     np.add.at(most, pool.query, open_to)
     at_most = gradient(pool, goal.target.measure, levels._replace(least=most))
     room = at_most.by_query.T / len(pool.queries) - value
     return np.where(room < 0, np.maximum(change, room), np.minimum(change, room))
-
-
-def _steps(utility: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    """Which levels a utility reaches; a prediction, or a mean, may reach a part of one.
-
-    Steps of the levels sum up to the utility.
-    """
-    below = np.append(0.0, gain[:-1])
-    steps = (utility[:, None] - below) / (gain - below)
-    return steps if len(gain) == 1 else np.clip(steps, 0.0, 1.0)
-
-
-def _foretold(found: Combination, gain: np.ndarray) -> list[np.ndarray | None]:
-    """Of each stage's prediction which level cells reach, shape (cells, levels); None without one.
-
-    A mean alone says little of it: then it is taken to reach the lower levels first.
-    """
-    return [
-        reach.at(gain) if reach is not None else None if mean is None else _steps(mean, gain)
-        for mean, reach in zip(found.means, found.reaches, strict=True)
-    ]
-
-
-def _estimated(
-    found: Combination, foretold: Sequence[np.ndarray | None], gain: np.ndarray, n_cells: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Equation (1) for which level each cell reaches, and what was predicted of it.
-
-    Both have shape (cells, levels). Of what was certain to be drawn nothing need be predicted.
-    """
-    reached, predicted = np.zeros((2, n_cells, len(gain)))
-    for weight, stage, told in zip(found.by_cell, found.together, foretold, strict=True):
-        expected = expected_counts(stage, n_cells)
-        steps = np.zeros_like(reached) if told is None else told
-        predicted += weight[:, None] * steps
-        for one in stage:
-            draws = one.sample.draws
-            residual = _steps(one.utility, gain) - steps[draws]
-            np.add.at(reached, draws, residual * (weight[draws] / expected[draws])[:, None])
-    reached += predicted
-    return reached, np.where(_certain(found, n_cells)[:, None], reached, predicted)
-
-
-def _certain(found: Combination, n_cells: int) -> np.ndarray:
-    """Which cells each stage that counts there was sure to draw: bool, shape (cells,)."""
-    certain = np.ones(n_cells, bool)
-    for weight, stage in zip(found.by_cell, found.together, strict=True):
-        drawn = expected_counts(stage, n_cells) > 0
-        for one in stage:
-            expected = one.sample.expected
-            free = np.asarray(SAMPLERS[one.sample.sampler].free(jnp.asarray(expected)))
-            drawn &= (expected == 0) | (free == 0)
-        certain &= drawn | (weight == 0)
-    return certain
-
-
-def _missed(
-    found: Combination, foretold: Sequence[np.ndarray | None], gain: np.ndarray, n_cells: int
-) -> np.ndarray:
-    """How far what was judged is from what was predicted, of each level; see `Near`."""
-    drawn = [one for stage in found.together for one in stage]
-    relevant = np.concatenate([one.utility[one.utility > 0] for one in drawn])
-    missed = np.tile(
-        _steps(relevant.mean(keepdims=True) if len(relevant) else gain[:1], gain), (n_cells, 1)
-    )
-    for stage, told in zip(found.together, foretold, strict=True):
-        for one in stage:
-            draws = one.sample.draws
-            predicted = 0.0 if told is None else told[draws]
-            missed[draws] = _steps(one.utility, gain) - predicted
-    return missed
 
 
 def _ahead(pool: Pool, found: Combination, foretold: Sequence[np.ndarray | None]) -> np.ndarray:
@@ -459,31 +378,3 @@ def _share(pool: Pool, levels: Levels, predicted: np.ndarray, errors: Errors) ->
     count, variance = _counted(pool, levels, predicted, errors)
     trusted = (TRUST * count) ** 2
     return np.where(variance > 0, trusted / np.where(variance > 0, trusted + variance, 1.0), 1.0)
-
-
-def _errors(found: Combination, foretold: Sequence[np.ndarray | None], gain: np.ndarray) -> Errors:
-    """What is uncertain about (1), each round a group of its own."""
-    parts, group = [], 0
-    for weight, stage, told in zip(found.by_cell, found.together, foretold, strict=True):
-        expected = expected_counts(stage, len(weight))
-        for one in stage:
-            at = one.sample.draws
-            law = SAMPLERS[one.sample.sampler]
-            free = np.asarray(law.free(jnp.asarray(one.sample.expected[at])))
-            missed = _steps(one.utility, gain)
-            if told is not None:
-                missed = missed - told[at]
-            n, total = np.count_nonzero(free), free.sum()
-            spread = np.sqrt(free * (n / (n - 1) if n > 1 else 1.0))
-            share = free / total if n > 1 else np.zeros(len(at))
-            term = missed * (weight[at] / expected[at])[:, None]
-            parts.append(Errors(at, term, spread, share, np.full(len(at), group)))
-            group += 1
-    return Errors(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-def _seen(pool: Pool, known: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    """How many documents of each query are known to reach each level: shape (queries, levels)."""
-    count = np.zeros((len(pool.queries), len(gain)))
-    np.add.at(count, pool.query, _steps(np.nan_to_num(known), gain))
-    return count
