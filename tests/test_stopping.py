@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from evenhand import goals
 from evenhand.errors import EvenhandError
+from evenhand.estimators import estimate
+from evenhand.samples import Sample
+from evenhand.stages import Round
+from evenhand.standings import ranking
 from evenhand.stopping import check_rule, level_at, stopped
 from evenhand.study import Study
 
@@ -75,3 +80,48 @@ def test_systems_that_return_the_same_are_the_best_together(tmp_path):
     assert found.stop is True
     assert "a is the best" in found.notes[0]
     assert whole.estimate(stop_when="decided").stop is True
+
+
+WIDE = {
+    system: {f"q{q}": {f"d{(step * i + q) % 31}": 15.0 - i for i in range(15)} for q in range(2)}
+    for system, step in {"a": 1, "b": 2, "c": 4}.items()
+}
+NOTHING = {f"q{q}": {f"d{d}": 0 for d in range(31)} for q in range(2)}
+RULES = ("best", "decided", "half-width<0.05")
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    ("measure", "interval", "n"), [("nDCG@5", "auto", 24), ("P@5", "student", 12)]
+)
+def test_draws_that_found_nothing_stop_nobody(tmp_path, measure, interval, n, rule):
+    """Their variance is 0, and so are intervals that know no better."""
+    study = Study.create(tmp_path / "s", WIDE, measure=measure, grades=[0, 1])
+    study.draw(n, seed=1)
+    study.judge(NOTHING)
+    found = study.estimate(stop_when=rule, interval=interval)
+    assert (found.contrast_high == found.contrast_low).all()
+    assert found.stop is False
+    assert found.notes[0].startswith("go on: ")
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_census_that_found_nothing_does(tmp_path, rule):
+    """Then all are known to be alike, but only systems that return the same are the best."""
+    study = Study.create(tmp_path / "s", WIDE, measure="nDCG@5", grades=[0, 1])
+    study.draw(len(study.pool), seed=1)
+    study.judge(NOTHING)
+    assert study.estimate(stop_when=rule).stop is (rule != "best")
+
+
+def test_what_is_not_covered_may_be_better(line_target):
+    target = line_target(np.array([[1.0, 1, 0, 0], [0.0, 1, 0, 1]]))
+    one = Round(
+        Sample("distinct", np.array([0, 1, 2]), np.array([1.0, 1, 1, 0])), np.array([1.0, 0, 1])
+    )
+    found = estimate(goals.rank(target), [one])
+    assert np.isnan(found.value).tolist() == [False, True]
+    for rule in RULES:
+        assert stopped(found, rule).stop is False
+    assert "may be better than s0" in stopped(found, "best").notes[0]
+    assert ranking(found).notes_shown()[0] == "s0 is the best of those covered"

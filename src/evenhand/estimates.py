@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from evenhand import intervals
@@ -20,7 +21,10 @@ from evenhand.evidence import Evidence, of_contrasts
 from evenhand.goals import Goal, baseline, rank
 from evenhand.goals import pairs as all_pairs
 from evenhand.population import positive, worth
+from evenhand.precision import in_float64
+from evenhand.sampling import SAMPLERS
 from evenhand.tables import Result, Table, decimals, rows
+from evenhand.targets import Target, target
 
 __all__ = ["Answer", "Estimate", "uncovered_contrasts"]
 
@@ -245,6 +249,42 @@ class Estimate(Answer):
         )
 
     @cached_property
+    def lists(self) -> Target:
+        """What systems return, weighed by rank, also where the goal has weights of its own."""
+        own = self.goal.target
+        return own if own.entries is None else target(own.pool, own.measure)
+
+    @cached_property
+    def alike(self) -> np.ndarray:
+        """The first system that returns the same, often itself: int, shape (systems,)."""
+        return self.lists.alike()
+
+    @in_float64
+    def untold(self, matrix: np.ndarray, spread: np.ndarray) -> np.ndarray:
+        """Which contrasts seem not to vary since nothing that varies was seen yet.
+
+        Exactly known are only those whose systems differ in pairs that were certain to be drawn.
+
+        Parameters
+        ----------
+        matrix
+            C, shape (contrasts, systems).
+        spread
+            Of each contrast, a standard error or width; shape (contrasts,).
+        """
+        own, unsure = self.lists, ~self.reached
+        for one in self.evidence.rounds:
+            free = SAMPLERS[one.sample.sampler].free(jnp.asarray(one.sample.expected))
+            unsure |= (one.reach > 0) & (np.asarray(free) > 0)
+        if own.whole is not None:  # so are cells that are not at hand
+            unsure[:] = True
+        unsure = replace(own, weight=np.where(unsure[own.cell], own.weight, 0.0))
+        k = len(own.systems)
+        varies = np.bincount(unsure.system, unsure.weight != 0, minlength=k) > 0
+        apart = matrix @ ((unsure.alike()[:, None] == np.arange(k)) * varies[:, None])
+        return (spread == 0) & (np.abs(apart).max(1) > 1e-12)
+
+    @cached_property
     def contrast_between(self) -> np.ndarray:
         """What the choice of queries adds to the contrasts' covariance."""
         matrix = self.goal.matrix
@@ -302,8 +342,7 @@ class Estimate(Answer):
         eigenvalue, eigenvector = np.linalg.eigh(self.covariance)
         factor = goal.matrix @ (eigenvector * np.sqrt(np.maximum(eigenvalue, 0.0)))
         # Twins differ by exactly 0, however their weights are rounded.
-        alike = self.goal.target.alike()
-        apart = goal.matrix @ (alike[:, None] == np.arange(len(alike)))
+        apart = goal.matrix @ (self.alike[:, None] == np.arange(len(self.alike)))
         factor[np.abs(apart).max(1) <= 1e-12] = 0.0
         involved = goal.matrix != 0
         degrees = np.where(involved, self.degrees, np.inf).min(1)

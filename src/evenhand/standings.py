@@ -30,6 +30,7 @@ import numpy as np
 
 from evenhand.confidence import percent
 from evenhand.estimates import Estimate
+from evenhand.goals import pairs as all_pairs
 from evenhand.tables import Result, Table, rows
 
 __all__ = ["Standings", "ranking"]
@@ -54,6 +55,8 @@ class Standings(Result):
         Rank interval of each, equation (1).
     best
         Probability of being the best, equation (2).
+    uncovered
+        Systems that are left out, any of which may be better than these.
     notes
         What the user should know.
     """
@@ -64,6 +67,7 @@ class Standings(Result):
     first: np.ndarray
     last: np.ndarray
     best: np.ndarray
+    uncovered: int = 0
     notes: tuple[str, ...] = ()
 
     @property
@@ -91,7 +95,7 @@ class Standings(Result):
         """Who may be the best, and further notes."""
         names = self.contenders
         if len(names) == 1:
-            said = f"{names[0]} is the best"
+            said = f"{names[0]} is the best" + (" of those covered" if self.uncovered else "")
         else:
             said = f"the best is one of {len(names)} systems: {', '.join(names)}"
         return (said, *self.notes)
@@ -123,13 +127,13 @@ def ranking(found: Estimate) -> Standings:
     compared, sign = found.pairs, found.goal.target.sign
     above = np.zeros((k, k), bool)
     first, second = np.triu_indices(k, 1)
-    sure = compared.decided
+    sure = compared.decided & ~found.untold(all_pairs(found.goal.target).matrix, compared.spread)
     up = sure & (sign * compared.value > 0)
     down = sure & (sign * compared.value < 0)
     above[first[up], second[up]] = True
     above[second[down], first[down]] = True
     # Identical systems differ by exactly 0, and are the best together or not at all.
-    group = found.goal.target.alike()
+    group = found.alike
     value, vector = np.linalg.eigh(found.covariance[np.ix_(covered, covered)])
     root = vector * np.sqrt(np.maximum(value, 0.0))
     noise = np.random.default_rng(0).normal(size=(DRAWS, len(covered))) @ root.T
@@ -153,5 +157,6 @@ def ranking(found: Estimate) -> Standings:
         first=1 + better[order],
         last=len(covered) - worse[order],
         best=best[[place[j] for j in order]],
+        uncovered=k - len(covered),
         notes=tuple(notes),
     )

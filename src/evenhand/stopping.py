@@ -14,7 +14,11 @@ Three rules, each judged by the intervals of (1):
 
 - ``half-width<W``: the mean half-width of the contrasts' intervals is below W;
 - ``decided``: every pair of systems that differ at all is told apart;
-- ``best``: one system, or one group that returns the same, is above all others.
+- ``best``: one system, or one group that returns the same, is above all others, and all are
+  covered.
+
+Draws that say nothing yet, such as those that found nothing relevant, seem not to vary: an interval
+without width is believed only of what was certain to be drawn.
 
 A study that stops because of what it saw has estimates that are *biased* by that: who leads at a
 lucky moment stops. What stays true at the stop is the interval, which is therefore what to report.
@@ -79,28 +83,36 @@ def stopped(found: Estimate, rule: str) -> Estimate:
     """
     name, wanted = check_rule(rule)
     if name == "half-width":
-        width = float(((found.contrast_high - found.contrast_low) / 2).mean())
+        widths = found.contrast_high - found.contrast_low
+        width, untold = float(widths.mean() / 2), found.untold(found.goal.matrix, widths)
         met, said = width < wanted, f"the mean half-width is {width:.4g}, asked is {wanted:g}"
+        if untold.any():
+            met = False
+            said = f"draws say nothing yet of {untold.sum():,} of {len(untold):,} widths"
     elif name == "decided":
-        pairs = found.pairs
-        open_to = ~pairs.decided & ~(pairs.spread == 0)
+        # Here, so that a rule can be checked without waiting for JAX.
+        from evenhand.goals import pairs
+
+        compared = found.pairs
+        untold = found.untold(pairs(found.goal.target).matrix, compared.spread)
+        open_to = np.where(compared.spread == 0, untold, ~compared.decided)
         met, said = not open_to.any(), f"{int(open_to.sum()):,} of {len(open_to):,} pairs are open"
     else:
-        # Here, so that a rule can be checked without waiting for JAX.
         from evenhand.standings import ranking
 
-        best = ranking(found).contenders
-        group = {frozenset(g) for g in _identical(found)}
-        met = len(best) == 1 or frozenset(best) in group
-        said = f"{len(best)} systems may be the best" if not met else f"{best[0]} is the best"
+        ranks = ranking(found)
+        best = ranks.contenders
+        alone = len({found.alike[found.goal.target.systems.index(name)] for name in best}) == 1
+        met = alone and not ranks.uncovered
+        if met:
+            said = f"{best[0]} is the best"
+        elif alone:
+            said = f"{ranks.uncovered:,} systems are not covered, and may be better than {best[0]}"
+        else:
+            said = f"{len(best)} systems may be the best"
     note = (
         f"{'stop' if met else 'go on'}: {said}; intervals are at {percent(found.level)} each, so "
         "that those of all looks hold together; the estimates of a study that stops for what it "
         "saw are biased, its intervals are not"
     )
     return replace(found, stop=bool(met), notes=(note, *found.notes))
-
-
-def _identical(found: Estimate) -> list[list[str]]:
-    target = found.goal.target
-    return [[target.systems[j] for j in group] for group in target.identical()]

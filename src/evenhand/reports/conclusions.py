@@ -195,7 +195,7 @@ def _listed(names: Sequence[str], most: int = 4) -> str:
 
 def _gaps(found: Estimate, compared: Comparisons, matrix: np.ndarray, alone: bool) -> list[_Gap]:
     """Differences of two systems, turned so that they are how much better the first one is."""
-    sign, systems, alike = found.goal.target.sign, found.goal.target.systems, _alike(found)
+    sign, systems, alike = found.goal.target.sign, found.goal.target.systems, found.alike
     gaps = []
     for i, row in enumerate(matrix):
         x, y = int(row.argmax()), int(row.argmin())
@@ -211,10 +211,6 @@ def _gaps(found: Estimate, compared: Comparisons, matrix: np.ndarray, alone: boo
         ends = float(low), float(high)
         gaps.append(_Gap(systems[x], systems[y], value, *ends, decided, same))
     return gaps
-
-
-def _alike(found: Estimate) -> np.ndarray:
-    return found.goal.target.alike()
 
 
 def _by(found: Estimate, gap: _Gap) -> str:
