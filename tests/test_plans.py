@@ -184,3 +184,27 @@ def test_dear_queries_had_better_be_few(made_target):
     told = forecast(made, flat(goal.target.pool).second_moment)
     (note, *_) = [n for n in plan(told, half_width=2.0, query_cost=1e3).notes if "opened" in n]
     assert "of the round's variance (`evenhand.openings.open_queries` says which)" in note
+
+
+def test_systems_that_return_the_same_need_no_power(line_target):
+    """A twin of the baseline never differs, and says nothing of the others."""
+    rng = np.random.default_rng(0)
+    weights = rng.gamma(0.5, size=(3, 60))
+    needed = []
+    for rows in (weights, np.concatenate([weights, weights[:1]])):
+        goal = goals.baseline(line_target(rows), "s0")
+        found = forecast(design(goal, flat(goal.target.pool)), np.full(60, 0.2))
+        needed.append(plan(found, power=0.8, effect=1.0))
+    assert 1 < needed[0].needed < 60
+    # The design is another with a system more, but nearly as good.
+    assert needed[1].needed == pytest.approx(needed[0].needed, abs=2)
+
+
+def test_pairs_are_differences_already(told):
+    goal, _ = told
+    power = {}
+    for of in (goal, goals.pairs(goal.target)):
+        found = forecast(design(of, flat(goal.target.pool)), np.full(300, 0.2))
+        power[of.kind] = plan(found, power=0.8, effect=3.0).needed
+    # Three variances that hardly differ, for each its own or for all their mean.
+    assert power["pairs"] == pytest.approx(power["rank"], rel=0.1)

@@ -277,8 +277,12 @@ def plan(
         return float(z * np.sqrt(told.variance(n)).mean())
 
     def detects(n: int) -> float:
-        sd = np.sqrt(_pair_variance(told, n))
-        return float(special.ndtr((effect or 0.0) / sd - z).mean()) if sd.all() else 1.0
+        variance = _pair_variance(told, n)
+        if len(variance) == len(told.shares) and told.shares.any():
+            variance = variance[told.shares > 0]  # systems that return the same never differ
+        sd = np.sqrt(variance)
+        sure = np.where(sd > 0, (effect or 0.0) / np.where(sd > 0, sd, 1.0), np.inf)
+        return float(special.ndtr(sure - z).mean())
 
     leads = _leader(told)
     if half_width is not None:
@@ -371,7 +375,7 @@ def _pair_variance(told: Forecast, n: int) -> np.ndarray:
     """Variance of a difference of two systems: of the contrasts, or of the mean pair in ranking."""
     variance, goal = told.variance(n), told.design.goal
     k = len(goal.target.systems)
-    if goal.kind in ("pair", "baseline", "absolute"):
+    if goal.kind not in ("rank", "best", "order"):
         return variance
     # sum over pairs of Var(x - y) = k sum_j Var(j - mean)
     return np.array([2.0 * variance.sum() / max(k - 1, 1)])
