@@ -101,6 +101,12 @@ def test_spellings_print_canonically_and_parse_back(written, canonical):
         ("R", "needs a cutoff"),
         ("nDCG@0", "whole number from 1"),
         ("AP(rel=True)", "must be a number"),
+        ("P(rel=1e999)@5", "must be a number"),
+        (f"P(rel=1{'0' * 400})@5", "must be a number"),
+        ("DCG(log=1e999)@5", "log base"),
+        ("P@\u00b2", "must be a whole number"),
+        ("P(rel=1)+g(x=2)@5", "cannot read the options"),
+        ("DCG(gains={[1]:2})@5", "cannot read the options"),
         ("Rprec@10", "takes no cutoff"),
         ("MAE(rel=2)", "has no option 'rel'"),
         ("nDCG(rel=2)@10", "has no option 'rel'"),
@@ -229,3 +235,20 @@ def test_top_utility_is_known_where_it_can_be():
     assert measures.parse("RBP").top_utility == 1
     assert measures.parse("DCG").top_utility is None
     assert measures.parse("DCG(gains={0:0,2:7})").top_utility == 7
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: measures.P(cutoff="abc"),
+        lambda: measures.P(cutoff=float("nan")),
+        lambda: measures.P(cutoff=[1]),
+        lambda: measures.P(cutoff=5, rel="2"),
+        lambda: measures.R(cutoff=5, rel=None),
+        lambda: measures.AP(rel=float("nan")),
+        lambda: measures.RBP(p="a"),
+    ],
+)
+def test_values_that_are_refused(make):
+    with pytest.raises(EvenhandError, match="must be a"):
+        make()

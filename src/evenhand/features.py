@@ -174,10 +174,13 @@ def features(
     Raises
     ------
     EvenhandError
-        If a signal has the wrong length, no value at all, or the name of another feature.
+        If a signal has the wrong length, no value at all, or the name of another feature, or none
+        of the systems is there.
     """
     named = np.array([systems is None or name in systems for name in pool.systems])
     seen = np.flatnonzero(named)
+    if not len(seen):
+        raise EvenhandError("features need a system: none of those named returns anything here")
     k, score = len(seen), scaled_scores(pool)
     depth = pool.depth or int(pool.rank[named[pool.system]].max())
     votes, returned, reciprocal, fusion, best, scores = np.empty((6, len(pool)))

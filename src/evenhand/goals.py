@@ -137,7 +137,10 @@ def contrast(
     EvenhandError
         If shapes do not fit, or a number is not finite or negative where it must not be.
     """
-    matrix = np.atleast_2d(np.asarray(matrix, np.float64))
+    try:
+        matrix = np.atleast_2d(np.asarray(matrix, np.float64))
+    except (TypeError, ValueError) as error:
+        raise EvenhandError("the contrast matrix must be a table of numbers") from error
     if matrix.ndim != 2 or matrix.shape[1] != len(target.systems) or not len(matrix):
         raise EvenhandError(
             f"the contrast matrix must have a column for each of the {len(target.systems)} systems "

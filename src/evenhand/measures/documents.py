@@ -24,8 +24,10 @@ from evenhand.measures.options import (
     Gains,
     as_gains,
     check_cutoff,
+    check_number,
     gain,
     gains_option,
+    is_number,
     number,
     rel_option,
     relevance,
@@ -49,6 +51,7 @@ class P:
 
     def __post_init__(self) -> None:
         check_cutoff("P", self.cutoff, needed=True)
+        check_number("P", "rel", self.rel)
 
     @property
     def top_utility(self) -> float | None:
@@ -82,7 +85,7 @@ class DCG:
 
     def __post_init__(self) -> None:
         check_cutoff("DCG", self.cutoff)
-        if self.log != "e" and not (isinstance(self.log, int | float) and self.log > 1):
+        if self.log != "e" and not (is_number(self.log) and float(self.log) > 1):
             raise EvenhandError(
                 f"the log base of DCG must be 'e' or a number above 1, got {self.log!r}"
             )
@@ -162,6 +165,8 @@ class RBP:
 
     def __post_init__(self) -> None:
         check_cutoff("RBP", self.cutoff)
+        check_number("RBP", "rel", self.rel)
+        check_number("RBP", "p", self.p)
         if not 0 < self.p < 1:
             raise EvenhandError(f"p of RBP must lie between 0 and 1, got {self.p!r}")
 

@@ -11,6 +11,7 @@ from evenhand.measures.deviations import MAE, MSE
 from evenhand.measures.documents import DCG, RBP, Gain, P
 from evenhand.measures.inferred import infAP, infNDCG, xinfAP
 from evenhand.measures.judged import Judged, JudgedP
+from evenhand.measures.options import check_number
 from evenhand.measures.pairs import Swaps, wSwaps
 from evenhand.measures.protocols import Linear, Listwise, Measure
 from evenhand.measures.ratios import AP, R, Rprec, nDCG
@@ -99,11 +100,10 @@ def parse(text: str | Measure) -> Linear | Listwise:
 def _options(text: str, inside: str) -> dict[str, object]:
     try:
         call = ast.parse(f"f({inside})", mode="eval").body
-        assert isinstance(call, ast.Call)
-        if call.args or any(keyword.arg is None for keyword in call.keywords):
+        if not isinstance(call, ast.Call) or call.args or any(k.arg is None for k in call.keywords):
             raise ValueError
         return {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, TypeError, ValueError) as error:  # TypeError: a list as a map's grade
         raise EvenhandError(
             f"cannot read the options of the measure {text!r}",
             hint="options are written name=value, like P(rel=2)@10 or DCG(log='e')@100",
@@ -133,10 +133,8 @@ def _build(
             hint=f"its options are {', '.join(sorted(known))}" if known else f"write {name}",
         )
     for key in ("rel", "p"):
-        if key in options and (
-            isinstance(options[key], bool) or not isinstance(options[key], int | float)
-        ):
-            raise EvenhandError(f"{key} of {name} must be a number, got {options[key]!r}")
+        if key in options:
+            check_number(name, key, options[key])
     if "judged_only" in options:
         only = options.pop("judged_only")
         if not isinstance(only, bool):
@@ -152,7 +150,7 @@ def _build(
         options |= {"gains": "exp"} if form == "exp-log2" else {}
     if cutoff is None:
         return kind(**options)
-    if not cutoff.strip().isdigit():
+    if not re.fullmatch(r"[0-9]{1,9}", cutoff.strip()):
         raise EvenhandError(f"the cutoff in {text!r} must be a whole number, got {cutoff!r}")
     return kind(cutoff=int(cutoff), **options)
 

@@ -23,7 +23,7 @@ from typing import ClassVar
 import numpy as np
 
 from evenhand.measures.lists import Lists, WithinCutoff, before
-from evenhand.measures.options import check_cutoff, rel_option, relevance, text
+from evenhand.measures.options import check_cutoff, check_number, rel_option, relevance, text
 
 __all__ = ["Judged", "JudgedP"]
 
@@ -62,6 +62,7 @@ class JudgedP:
 
     def __post_init__(self) -> None:
         check_cutoff("P", self.cutoff, needed=True)
+        check_number("P", "rel", self.rel)
 
     @property
     def depth(self) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,10 @@ __all__ = [
     "Gains",
     "as_gains",
     "check_cutoff",
+    "check_number",
     "gain",
     "gains_option",
+    "is_number",
     "number",
     "rel_option",
     "relevance",
@@ -35,8 +38,38 @@ def check_cutoff(name: str, cutoff: int | None, *, needed: bool = False) -> None
     """
     if cutoff is None and needed:
         raise EvenhandError(f"{name} needs a cutoff", hint=f"write {name}@10")
-    if cutoff is not None and (isinstance(cutoff, bool) or int(cutoff) != cutoff or cutoff < 1):
+    if cutoff is None:
+        return
+    if not is_number(cutoff) or int(cutoff) != cutoff or cutoff < 1:
         raise EvenhandError(f"the cutoff of {name} must be a whole number from 1, got {cutoff!r}")
+
+
+def check_number(name: str, option: str, value: Any) -> None:
+    """Refuse the value of an option that is no finite number.
+
+    Raises
+    ------
+    EvenhandError
+        If it is not.
+    """
+    if not is_number(value):
+        raise EvenhandError(f"{option} of {name} must be a number and finite, got {_short(value)}")
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number that floats can hold."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond every float
+        return False
+
+
+def _short(value: Any) -> str:
+    """What was given, of which only the head is shown where it is long."""
+    shown = repr(value)
+    return shown if len(shown) <= 40 else f"{shown[:37]}..."
 
 
 def within(rank: np.ndarray, cutoff: int | None, weight: np.ndarray) -> np.ndarray:

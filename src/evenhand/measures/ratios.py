@@ -48,6 +48,7 @@ from evenhand.measures.options import (
     Gains,
     as_gains,
     check_cutoff,
+    check_number,
     gains_option,
     rel_option,
     relevance,
@@ -191,6 +192,7 @@ class AP(_Recalling):
 
     def __post_init__(self) -> None:
         check_cutoff("AP", self.cutoff)
+        check_number("AP", "rel", self.rel)
 
     def weight(self, rank: np.ndarray) -> np.ndarray:
         """1 / rank within the cutoff: what stands beside a relevant pair of documents."""
@@ -218,6 +220,7 @@ class R(_Recalling):
 
     def __post_init__(self) -> None:
         check_cutoff("R", self.cutoff, needed=True)
+        check_number("R", "rel", self.rel)
 
     def __str__(self) -> str:
         return text("R", self.cutoff, rel_option(self.rel))
@@ -239,6 +242,7 @@ class Rprec(_Recalling):
             raise EvenhandError(
                 f"Rprec takes no cutoff, got {self.cutoff!r}", hint="every query has its own"
             )
+        check_number("Rprec", "rel", self.rel)
 
     def counts(self, lists: Lists) -> np.ndarray:
         """The documents within the first R ranks."""
