@@ -143,6 +143,15 @@ def test_grades_are_taken_as_they_are():
     assert_levels_reached(everywhere(posterior), [1, 3])
 
 
+def test_levels_below_nothing_are_not_reached():
+    """A scale may have a level below 0: what counts is how likely those above are."""
+    given, levels = labels(60, levels=(0.0, 1.0, 2.0)), np.array([-2.0, 0.0, 1.0, 2.0])
+    reach = everywhere(fit(given, levels=levels)[0]).reach
+    assert reach.gain.tolist() == [1, 2]
+    assert reach.chance.shape == (len(table().pool), 2)
+    assert (np.diff(reach.chance, axis=1) <= 0).all()
+
+
 def test_levels_from_above_nothing():
     """Where nobody says 0 every judgment reaches the least that is said."""
     given = labels(60, levels=(1.0, 2.0))

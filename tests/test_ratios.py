@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from evenhand import goals, linearisation, measures, targets
@@ -15,6 +16,7 @@ from evenhand.controls import cross_fit
 from evenhand.designs import design
 from evenhand.errors import EvenhandError
 from evenhand.estimators import estimate
+from evenhand.evaluation import evaluate
 from evenhand.expectations import SCALES, expected_goal, guessed
 from evenhand.features import features
 from evenhand.gradients import Levels, gradient
@@ -472,3 +474,33 @@ def test_predictions_steady_what_is_divided_by():
     assert np.mean((np.array(steadied) - value) ** 2) < 0.5 * np.mean(
         (np.array(plain) - value) ** 2
     )
+
+
+@pytest.mark.parametrize("name", ["R@5", "AP@20"])
+def test_assessors_who_all_disagree(name):
+    """Where two assessors say 0 and 1 of all that is relevant, R is the sum of these halves."""
+    cells, grade = made()
+    goal = asked(name, cells)
+    half = (grade > 0) * 0.5
+    found = estimate_ratio(goal, [Round(everything(cells), half)])
+    judged: dict[str, list] = {"qid": [], "docid": [], "grade": [], "assessor": []}
+    for query, document, of in zip(*cells.names(np.arange(len(cells))), grade > 0, strict=True):
+        for assessor, said in (("a", int(of)), ("b", 0)):
+            row = (query, document, said, assessor)
+            for column, value in zip(judged.values(), row, strict=True):
+                column.append(value)
+    value = evaluate(cells, read_qrels(pa.table(judged)), name).value[0]
+    np.testing.assert_allclose(found.value, value, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["R@5", "nDCG@10"])
+def test_a_prediction_of_nothing_is_none(name):
+    """A round drawn as one has nothing to learn from: what it is divided by is what it says."""
+    cells, grade = made(queries=2)
+    goal = asked(name, cells)
+    sample = drawn(goal, 36)
+    one = Round(sample, goal.target.measure.utility(grade)[sample.draws])
+    nothing = cross_fit(NumPyroPrior(features(cells, {})), goal, [one], [0])
+    assert not nothing.mean.any()
+    found, plain = (estimate_ratio(goal, [one], controls=[c]) for c in (nothing, None))
+    np.testing.assert_allclose(found.value, plain.value, rtol=0, atol=1e-12)

@@ -21,6 +21,8 @@ wSwaps   the same, each term divided by r s                              n (n - 
     ideal = sum_l (g_l - g_{l-1}) W(N_l),    W(m) = sum over r <= min(m, k) of 1 / log2(1 + r)   (2)
 
 with n the documents of the list within the cutoff, and W carried on smoothly between whole numbers.
+N without a level is that of the only one, times its utility, which is below 1 where assessors agree
+that they disagree.
 Near estimates R^ the measure is linear,
 
     V_j ~ V_j(R^) + sum_cl w_jcl (R_cl - R^_cl),      w_jcl = dV_j / dR_cl                    (3)
@@ -228,8 +230,9 @@ def by_list(
     """F of equation (1), shape (lists,); 0 where nothing of a query is relevant."""
     if isinstance(measure, Swaps | wSwaps):
         return jnp.zeros(len(counts)).at[lists.number].add(_swapped(own, lists))
-    norm = ideal(measure, gain, counts) if isinstance(measure, nDCG) else counts[:, 0]
-    utility = own @ jnp.diff(jnp.asarray(gain), prepend=0.0)
+    steps = jnp.diff(jnp.asarray(gain), prepend=0.0)
+    norm = ideal(measure, gain, counts) if isinstance(measure, nDCG) else counts @ steps
+    utility = own @ steps
     terms = utility * lists.weight
     if isinstance(measure, AP):
         terms = terms * (1.0 + _earlier(utility, lists))

@@ -180,7 +180,8 @@ class Near:
             def complete(levels: Levels) -> Levels:
                 return completed(pool, goal.target.measure, levels, left)
 
-        if steady and all(told is not None for told in foretold):
+        # Where no judgment could be learned from, nothing is predicted: that is no prediction.
+        if steady and all(told is not None and told.any() for told in foretold):
             share = _share(pool, levels, predicted, errors)
             if len(gain) > 1:
                 doubt = _doubt(

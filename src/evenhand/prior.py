@@ -152,7 +152,8 @@ class NumPyroPosterior:
         """Of all levels above 0; what the lowest is, every judgment reaches."""
         chance = np.concatenate([chunks[first] for first in sorted(chunks)])
         if self.levels[0] <= 0:
-            return Reach(self.levels[1:], chance)
+            above = int(np.searchsorted(self.levels[1:], 0.0, side="right"))
+            return Reach(self.levels[1 + above :], chance[:, above:])
         return Reach(self.levels, np.pad(chance, ((0, 0), (1, 0)), constant_values=1.0))
 
 
