@@ -41,12 +41,14 @@ of V at its completion.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from evenhand.gradients import Levels, gradient, ideal
+from evenhand.gradients import Levels, by_list, checked, gradient, ideal, layout
 from evenhand.measures import Linear, nDCG
 from evenhand.pools import Pool
 from evenhand.precision import in_float64
@@ -96,10 +98,10 @@ class _Open(NamedTuple):
         total = np.tile(np.bincount(pool.query[left], minlength=n_queries), k)
         return cls(number, first, last, total - own, total)
 
-    def numbers(self) -> Iterator[np.ndarray]:
-        """How many are relevant of each list: none, one, ... up to all; shape (lists,)."""
-        for n in range(int(self.total.max(initial=0)) + 1):
-            yield np.minimum(n, self.total)
+    @property
+    def most(self) -> int:
+        """Open pairs of the query that has most."""
+        return int(self.total.max(initial=0))
 
     def completed(self, levels: Levels, n: np.ndarray, *, highest: bool) -> Levels:
         """With n open pairs of each list relevant, those that stand first, or do least for it.
@@ -119,24 +121,59 @@ class _Open(NamedTuple):
         return levels._replace(own=added, beside=n.astype(np.float64))
 
 
-def _values(pool: Pool, measure: Linear, levels: Levels) -> np.ndarray:
-    """V of each list: shape (lists,)."""
-    return gradient(pool, measure, levels).by_query.reshape(-1)
+@partial(jax.jit, static_argnames=("measure", "gain", "highest"))
+def _search(own, counts, place, beside, total, most, lists, *, measure, gain, highest):
+    """The best or worst of 0, 1, ... relevant open pairs of each list, and what V is there."""
+    sign = 1.0 if highest else -1.0
+
+    def step(n, found):
+        value, chosen = found
+        n = jnp.minimum(n, total)
+        last = n if highest else n - beside
+        added = (place <= last[lists.number]).astype(own.dtype)
+        here = by_list(own + added[:, None], counts + n[:, None], lists, measure, gain)
+        better = sign * here > value
+        return jnp.where(better, sign * here, value), jnp.where(better, n, chosen)
+
+    nothing = jnp.full(len(counts), -jnp.inf), jnp.zeros_like(total)
+    value, chosen = jax.lax.fori_loop(0, most + 1, step, nothing)
+    return chosen, sign * value
+
+
+@partial(jax.jit, static_argnames=("measure",))
+def _traded(counts, value, first, total, most, lists, *, measure):
+    """How many of each level are most worth what they cost, at a value; shape (lists, levels)."""
+
+    def step(n, found):
+        gained, chosen = found
+        n = jnp.minimum(n, total)
+        within = lists.weight * (first <= n[lists.number])
+        sums = jnp.zeros(len(counts)).at[lists.number].add(within)
+        whole = [ideal(measure, (1.0,), (count + n)[:, None]) for count in counts.T]
+        here = sums[:, None] - value[:, None] * jnp.stack(whole, axis=1)
+        better = here > gained + 1e-12
+        return jnp.maximum(here, gained), jnp.where(better, n[:, None], chosen)
+
+    nothing = jnp.full(counts.shape, -jnp.inf), jnp.zeros(counts.shape, total.dtype)
+    return jax.lax.fori_loop(0, most + 1, step, nothing)[1]
 
 
 def _ends(
     pool: Pool, measure: Linear, levels: Levels, of: _Open, *, highest: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """The number of relevant open pairs, all at the top, that is best or worst, and the value."""
-    n_levels = len(levels.gain)
-    value, chosen = np.full((2, len(of.total)), -np.inf)
-    for n in of.numbers():
-        given = of.completed(levels, np.tile(n[:, None], n_levels), highest=highest)
-        here = _values(pool, measure, given)
-        better = (here if highest else -here) > value
-        value = np.where(better, here if highest else -here, value)
-        chosen = np.where(better, n, chosen)
-    return chosen, value if highest else -value
+    known, gain = checked(measure, levels)
+    order, lists = layout(pool, known)
+    own, counts = levels.of_entries(pool)[order], levels.of_lists(pool)
+    place = (of.first if highest else of.last)[order]
+    found = _search(
+        *map(jnp.asarray, (own, counts, place, of.beside, of.total, of.most)),
+        lists,
+        measure=known,
+        gain=gain,
+        highest=highest,
+    )
+    return np.asarray(found[0]), np.asarray(found[1])
 
 
 @in_float64
@@ -171,21 +208,14 @@ def best(pool: Pool, measure: Linear, levels: Levels, left: np.ndarray) -> Level
     n = np.tile(n[:, None], len(levels.gain))
     if not isinstance(measure, nDCG) or len(levels.gain) == 1:
         return of.completed(levels, n, highest=True)
-    weight, counts = measure.weight(pool.rank), levels.of_lists(pool)
+    order, lists = layout(pool, measure)
+    counts, first = levels.of_lists(pool), of.first[order]
     while True:
-        most, better = np.full(n.shape, -np.inf), n
-        for number in of.numbers():
-            sum_first = np.bincount(
-                of.number, weight * (of.first <= number[of.number]), minlength=len(number)
-            )
-            whole = np.stack(
-                [ideal(measure, (1.0,), (c + number)[:, None]) for c in counts.T], axis=1
-            )
-            gained = sum_first[:, None] - value[:, None] * whole
-            better = np.where(gained > most + 1e-12, number[:, None], better)
-            most = np.maximum(most, gained)
+        known = map(jnp.asarray, (counts, value, first, of.total, of.most))
+        better = np.asarray(_traded(*known, lists, measure=measure))
         better = np.minimum.accumulate(better, axis=1)
-        now = _values(pool, measure, of.completed(levels, better, highest=True))
+        completed = of.completed(levels, better, highest=True)
+        now = gradient(pool, measure, completed).by_query.reshape(-1)
         ahead = now > value + 1e-12
         if not ahead.any():
             return of.completed(levels, n, highest=True)
