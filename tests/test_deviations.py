@@ -6,6 +6,7 @@ import itertools
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from evenhand import goals, targets
@@ -20,7 +21,7 @@ from evenhand.samples import Sample
 from evenhand.stages import Round
 from evenhand.standings import ranking
 from evenhand.study import Study
-from evenhand.trec import read_runs
+from evenhand.trec import read_qrels, read_runs
 from evenhand.utilities import flat
 
 RUNS = {
@@ -127,9 +128,12 @@ def test_the_design_is_for_the_errors_expected():
     cells = goal.target.pool
     np.testing.assert_allclose(score_grade(cells), [2.0, 3.25, 0.75, 1.5, 1.5])
     found = expected_deviation(goal, score_grade(cells), 1.0)
-    error = (cells.score - score_grade(cells)[cells.cell]) ** 2 + 1.0
-    weights = cells.dense(goal.target.weight * error, np.arange(5))
-    norm = np.sqrt(((weights @ goal.matrix.T) ** 2).sum(1))
+    square = np.zeros(5)
+    for off in (-1.0, 1.0):
+        error = (cells.score - score_grade(cells)[cells.cell] - off) ** 2
+        weights = cells.dense(goal.target.weight * error, np.arange(5))
+        square += ((weights @ goal.matrix.T) ** 2).sum(1) / 2
+    norm = np.sqrt(square)
     made = design(found, flat(cells), floor=0)
     np.testing.assert_allclose(made.q, norm / norm.sum(), rtol=1e-12)
     for act in (lambda: design(goal, flat(cells)), lambda: estimate(goal, [])):
@@ -182,3 +186,45 @@ def test_a_study(tmp_path):
     for options in ({"bounds": True}, {"estimator": "cross-fitted"}):
         with pytest.raises(EvenhandError, match="MAE takes neither bounds nor a control"):
             study.estimate(**options)
+
+
+@pytest.mark.parametrize("name", ["MAE", "MSE"])
+def test_two_systems_around_what_is_expected(tmp_path, name):
+    """What they say together is as far from either, and yet they differ on every item."""
+    rng = np.random.default_rng(1)
+    score = rng.normal(3.0, 1.0, (2, 5, 20))
+    runs = {
+        system: {f"u{x}": {f"i{i}": float(of[x, i]) for i in range(20)} for x in range(5)}
+        for system, of in zip("ab", score, strict=True)
+    }
+    goal = asked(name, "pair", runs)
+    cells = goal.target.pool
+    norm = expected_deviation(goal, score_grade(cells), cells.score.std()).norms()
+    gap = np.abs(np.diff(cells.score.reshape(-1, 2), axis=1)[:, 0])
+    assert (norm > 0).all()
+    assert np.corrcoef(norm, gap)[0, 1] > 0.8
+    study = Study.create(tmp_path / "s", runs, measure=name, goal="pair")
+    assert study.draw(40, seed=1, floor=0.0).notes == ()
+
+
+def test_assessors_who_disagree(tmp_path):
+    """Errors to each judgment, averaged, as `evaluate` has them; the estimate says whose."""
+    judged: dict[str, list] = {"qid": [], "docid": [], "grade": [], "assessor": []}
+    for query, found in GRADES.items():
+        for document, grade in found.items():
+            for assessor, said in (("ann", grade), ("bob", (3 * grade + 1) % 5)):
+                row = (query, document, said, assessor)
+                for column, value in zip(judged.values(), row, strict=True):
+                    column.append(value)
+    table = pa.table(judged)
+    for name in ("MAE", "MSE"):
+        study = Study.create(tmp_path / name, RUNS, measure=name)
+        study.draw(5, seed=1)
+        study.judge(table)
+        found = study.estimate()
+        value = evaluate(read_runs(RUNS), read_qrels(table), [name])
+        at = [value.systems.index(system) for system in found.goal.target.systems]
+        np.testing.assert_allclose(found.value, value.value[0][at], rtol=0, atol=1e-12)
+        assert any(
+            note.startswith(f"{name} is of what these assessors said") for note in found.notes
+        )

@@ -252,8 +252,29 @@ def test_what_was_not_drawn_in_pairs_is_refused():
     # A document that could not be drawn counts for its pairs.
     out = replace(sample, expected=np.where(np.arange(5) == 3, 0.0, sample.expected))
     out = replace(out, draws=out.draws[out.draws != 3])
-    with pytest.raises(SupportError, match="systems are not covered"):
+    found = estimate_swaps(goal, [Round(out, grade[out.draws])])
+    assert np.isnan(found.value).tolist() == [True, False, True]  # y does not return it
+    assert any("2 of 3 systems are not covered" in note for note in found.notes)
+    out = replace(sample, expected=np.where(np.arange(5) == 0, 0.0, sample.expected))
+    out = replace(out, draws=out.draws[out.draws != 0])  # all return it
+    with pytest.raises(SupportError, match="no system is covered"):
         estimate_swaps(goal, [Round(out, grade[out.draws])])
+
+
+def test_a_system_that_came_later_leaves_the_others_alone():
+    """What only it returns could not be drawn, and counts for nobody else."""
+    early, late = {name: RUNS[name] for name in "yz"}, {"x": {"q1": {"a": 2.0, "new": 1.0}}}
+    more = asked("Swaps", runs={**early, **late})
+    cells = more.target.pool
+    of = {"q1": {**GRADES["q1"], "new": 3}, "q2": GRADES["q2"]}
+    known = np.array([d != "new" for d in cells.names(np.arange(len(cells)))[1]])
+    every = np.flatnonzero(known)
+    one = Round(Sample("distinct", every, known * 1.0), grades(more, of)[every], n_cells=len(every))
+    found = estimate_swaps(more, [one])
+    before = evaluate(read_runs(early), GRADES, ["Swaps"]).value[0]
+    at = [more.target.systems.index(name) for name in "yz"]
+    np.testing.assert_allclose(found.value[at], before, rtol=0, atol=1e-12)
+    assert np.isnan(found.value[more.target.systems.index("x")])
 
 
 def test_the_even_part_is_the_quadratic_form():

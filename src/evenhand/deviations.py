@@ -11,15 +11,16 @@ A judgment r tells v of every system at once, and
 
 is the estimator of `evenhand.estimators` with weights v that are of what was judged, and 1 for
 utility: exactly unbiased, with the same rounds, variances and intervals (Student's). Where a pair
-has several judgments, r is their mean.
+has several judgments, its error is the mean of the errors to each.
 
 The design draws where systems are expected to differ in their errors. With rho_c a grade that is
-expected, and tau^2 the square of what it may be off,
+expected, and tau what it may be off, r_c is taken to be rho_c - tau or rho_c + tau, each as likely,
+and q is proportional to
 
-    E[error] ~ sqrt((s_jc - rho_c)^2 + tau^2)                                                (3)
+    ||a_c||^2 = mean over both of sum_i h_i (sum_j C_ij w_jc error(s_jc, r_c))^2             (3)
 
-for MAE, the square of that for MSE, and q is proportional to the norm of the contrasts of w_jc
-times that.
+The contrast of errors that are expected would not do: of two systems, of which one says too much
+and the other as much too little, it is 0 everywhere.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ import numpy as np
 
 from evenhand.estimates import Estimate
 from evenhand.estimators import combined, estimate
+from evenhand.expectations import Expected
 from evenhand.goals import Goal
+from evenhand.judgments import Labels
 from evenhand.measures import Deviation
 from evenhand.pools import Pool
 from evenhand.precision import in_float64
@@ -46,16 +49,37 @@ def score_grade(pool: Pool) -> np.ndarray:
     return np.add.reduceat(pool.score, pool.start[:-1]) / np.diff(pool.start)
 
 
-def _weighted(goal: Goal, grade: np.ndarray, off: np.ndarray | float = 0.0) -> Goal:
-    """The goal whose weights are v of equation (1) for grades, each off by a deviation."""
+def _errors(goal: Goal, grade: np.ndarray) -> np.ndarray:
+    """The error of each entry of the pool where each cell has one grade; shape (entries,)."""
     pool, measure = goal.target.pool, goal.target.measure
     assert isinstance(measure, Deviation)
-    deviation = np.sqrt(
-        (pool.score - grade[pool.cell]) ** 2 + np.broadcast_to(off, len(pool))[pool.cell] ** 2
-    )
-    error = measure.error(deviation, np.zeros(len(deviation)))
-    weights = pool.dense(goal.target.weight * error, np.arange(len(pool)))
-    return replace(goal, target=Target.of_weights(pool, measure, weights))
+    return measure.error(pool.score, grade[pool.cell])
+
+
+def _judged_errors(goal: Goal, rounds: Sequence[Round]) -> np.ndarray:
+    """The mean error of each entry to what was judged of its cell; to a typical grade elsewhere."""
+    pool, measure = goal.target.pool, goal.target.measure
+    assert isinstance(measure, Deviation)
+    grade = said(rounds, len(pool))
+    error = _errors(goal, np.where(np.isnan(grade), np.nanmean(grade), grade))
+    every = Labels.union([one.labels() for one in rounds])
+    count = np.bincount(every.cells, minlength=len(pool))
+    several = every.only(count[every.cells] > 1)
+    # Each judgment beside each entry of its cell.
+    size = np.diff(pool.start)[several.cells]
+    begins = np.cumsum(size) - size
+    entry = np.arange(size.sum()) + np.repeat(pool.start[several.cells] - begins, size)
+    each = measure.error(pool.score[entry], np.repeat(several.utility, size))
+    total = np.bincount(entry, each, minlength=len(error))
+    count = count[pool.cell]
+    return np.where(count > 1, total / np.maximum(count, 1), error)
+
+
+def _weighted(goal: Goal, errors: np.ndarray) -> Goal:
+    """The goal whose weights are v of equation (1) for the error of each entry."""
+    pool, every = goal.target.pool, np.arange(len(goal.target.pool))
+    weights = pool.dense(goal.target.weight * errors, every)
+    return replace(goal, target=Target.of_weights(pool, goal.target.measure, weights))
 
 
 @in_float64
@@ -91,10 +115,8 @@ def estimate_deviation(
     """
     options = {"planned": planned, "combine": combine}
     combined(goal, rounds, **options)  # refuses rounds that cannot be
-    grade = said(rounds, len(goal.target.pool))
-    typical = np.nanmean(grade)
-    return estimate(
-        _weighted(goal, np.where(np.isnan(grade), typical, grade)),
+    found = estimate(
+        _weighted(goal, _judged_errors(goal, rounds)),
         [one.as_one() for one in rounds],
         level=level,
         interval="student" if interval == "auto" else interval,
@@ -102,11 +124,23 @@ def estimate_deviation(
         top_utility=1.0,
         **options,
     )
+    return replace(found, notes=(*found.notes, *several_said(goal, rounds)))
+
+
+def several_said(goal: Goal, rounds: Sequence[Round]) -> list[str]:
+    """That estimates are of what these assessors said, where a pair has several judgments."""
+    every = Labels.union([one.labels() for one in rounds])
+    if len(np.unique(every.cells)) == len(every):
+        return []
+    return [
+        f"{goal.target.measure} is of what these assessors said: how far others would differ is "
+        "not in the intervals"
+    ]
 
 
 @in_float64
 def expected_deviation(goal: Goal, grade: np.ndarray, off: np.ndarray | float) -> Goal:
-    """The contrasts of the errors that are expected, equation (3), to design a round with.
+    """The contrasts of errors, with the norms that are expected, equation (3): for a design.
 
     Parameters
     ----------
@@ -117,4 +151,10 @@ def expected_deviation(goal: Goal, grade: np.ndarray, off: np.ndarray | float) -
     off
         tau, in grades; 0 where the grade is known.
     """
-    return _weighted(goal, grade, off)
+    off = np.broadcast_to(off, len(grade))
+    ends = [_weighted(goal, _errors(goal, r)) for r in (grade - off, grade + off)]
+    mean = _weighted(goal, (_errors(goal, grade - off) + _errors(goal, grade + off)) / 2.0)
+    by_cell = np.sqrt(np.mean([end.norms() ** 2 for end in ends], axis=0))
+    return Expected(
+        mean.target, goal.kind, goal.names, goal.matrix, goal.importance, by_cell=by_cell
+    )

@@ -33,6 +33,7 @@ from evenhand.receipts import Drawn
 from evenhand.rounds import Record, Stored
 from evenhand.sampling import draw
 from evenhand.snapshots import Snapshot
+from evenhand.targets import Target
 from evenhand.utilities import Utility
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def draw_rounds(
                 seed=seed,
             )
         )
-    return replace(drawn[0], later=tuple(drawn[1:]), notes=_notes(notes, made))
+    return replace(drawn[0], later=tuple(drawn[1:]), notes=_notes(notes, made, at.goal.target))
 
 
 def _check(
@@ -221,9 +222,9 @@ def _check(
         )
 
 
-def _notes(notes: Sequence[str], made: Design) -> tuple[str, ...]:
+def _notes(notes: Sequence[str], made: Design, target: Target) -> tuple[str, ...]:
     """What the user should know of a design, beside what is known already."""
-    target, more = made.goal.target, []
+    more = []
     if made.gap is not None:
         more.append(str(made.gap))
     if made.goal.kind != "absolute" and any(

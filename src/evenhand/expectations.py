@@ -19,7 +19,7 @@ from evenhand.precision import in_float64
 from evenhand.targets import Target
 from evenhand.utilities import rank_utility
 
-__all__ = ["SCALES", "expected_goal", "guessed"]
+__all__ = ["SCALES", "Expected", "expected_goal", "guessed"]
 
 #: Parts s of the utilities expected, for the design. With an eighth beside them errors of nDCG@10
 #: on TREC-8 were a tenth larger, and those of AP@100 no smaller (`tests/benchmarks/ratios.py`).
@@ -73,7 +73,7 @@ def expected_goal(goal: Goal, mean: np.ndarray, top: float = 1.0) -> Goal:
         for some in np.array_split(every, -(-len(every) // _CELLS)):
             square[some] += scale * contrasts(here[some], matrix) ** 2 @ importance
     plain = Target.of_weights(pool, goal.target.measure, weights / sum(SCALES))
-    return _Expected(
+    return Expected(
         _Everywhere(pool, plain.measure, plain.weight, plain.entries),
         goal.kind,
         (*goal.names, *pool.systems),
@@ -84,8 +84,14 @@ def expected_goal(goal: Goal, mean: np.ndarray, top: float = 1.0) -> Goal:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Expected(Goal):
-    """Contrasts whose norms are known, equation (1): float64, shape (cells,)."""
+class Expected(Goal):
+    """Contrasts whose norms are those expected, as in equation (1), and no one table's.
+
+    Attributes
+    ----------
+    by_cell
+        ||a_c||, float64, shape (cells,).
+    """
 
     by_cell: np.ndarray
 

@@ -73,7 +73,7 @@ from evenhand.levels import (
     missed_levels,
     steps_of,
 )
-from evenhand.measures import Linear
+from evenhand.measures import Linear, Pairwise
 from evenhand.pools import Pool
 from evenhand.stages import Round, expected_counts, said
 from evenhand.targets import Target
@@ -269,6 +269,8 @@ class Near:
         if self.levels.own is not None:
             return np.zeros_like(weights)
         pool, cells = self.goal.target.pool, np.flatnonzero(self.left)
+        if isinstance(self.goal.target.measure, Pairwise):  # nothing that others return counts
+            return np.where(weights == 0, self.goal.target.weights(cells), weights)
         counts = self.levels.counts(pool)[:, 0]
         seen = counts > 1e-9
         share = self.gradient.by_query / np.where(seen, counts, 1.0) / len(counts)

@@ -125,9 +125,10 @@ class Snapshot:
             for group in target.identical()
             if (names := [target.systems[j] for j in group])
         ]
+        earns = "has no fault there, the best there is" if target.sign < 0 else "earns 0 there"
         unanswered = [
             f"{system} leaves {len(missed)} {'query' if len(missed) == 1 else 'queries'} "
-            f"unanswered and earns 0 there: {listed(missed)}"
+            f"unanswered and {earns}: {listed(missed)}"
             for system, missed in target.pool.unanswered().items()
         ]
         return identical + unanswered

@@ -33,7 +33,7 @@ Rounds that were fixed in advance have weights by their sizes, each alone: their
 depend on the folds, and the sum of these in a denominator (the balance heuristic) would not leave
 the expectation alone.
 
-Where a pair has several judgments, g is their mean.
+Where a pair has several judgments, g is their mean, and the estimates say so.
 
 References
 ----------
@@ -49,6 +49,7 @@ from dataclasses import replace
 import numpy as np
 
 from evenhand.curvature import even_parts
+from evenhand.deviations import several_said
 from evenhand.errors import SupportError
 from evenhand.estimates import Estimate
 from evenhand.estimators import combined
@@ -139,7 +140,7 @@ def estimate_swaps(
     MissingJudgments
         If a drawn pair is not judged.
     SupportError
-        If a system is not covered, or a round was not drawn in pairs.
+        If no system is covered, or a round was not drawn in pairs.
     """
     rounds, planned = _apart(rounds, planned, combine)
     found = combined(goal, rounds, planned=planned)
@@ -155,11 +156,9 @@ def estimate_swaps(
         if len(groups):
             by_query += even_parts(pool, measure, near.levels, near.errors, moves, factor=factor)
     answer = near.estimate(by_query, beyond, level=level, interval=interval, planned=planned)
-    lost = int((answer.covered < 1).sum())
-    if lost:
+    if (answer.covered < 1).all():
         raise SupportError(
-            f"{lost} of {len(answer.value)} systems are not covered: pairs that count for "
-            f"{measure} could not be drawn",
+            f"no system is covered: pairs that count for {measure} could not be drawn",
             hint="draw a further round, with a floor above 0",
         )
-    return answer
+    return replace(answer, notes=(*answer.notes, *several_said(goal, rounds)))

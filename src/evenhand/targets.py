@@ -34,6 +34,13 @@ __all__ = ["Target", "Whole", "target"]
 
 Begun = TypeVar("Begun")
 
+#: Of measures that are no sums: what makes goals to design for, and what estimates them.
+_ROOMS = {
+    Ratio: ("expectations.expected_goal", "ratios.estimate_ratio"),
+    Pairwise: ("expectations.expected_goal", "swaps.estimate_swaps"),
+    Deviation: ("deviations.expected_deviation", "deviations.estimate_deviation"),
+}
+
 #: Entries that pass at a time, in blocks.
 PIECE = 1 << 21
 #: Entries summed at a time, few enough to stay in a core's cache.
@@ -122,11 +129,13 @@ class Target:
             If the measure is a ratio, or of errors, and the weights are by rank.
         """
         if isinstance(self.measure, Listwise) and self.entries is None:
-            rooms = {Ratio: "ratios", Pairwise: "swaps", Deviation: "deviations"}
-            room = next(name for kind, name in rooms.items() if isinstance(self.measure, kind))
+            design, room = next(
+                rooms for kind, rooms in _ROOMS.items() if isinstance(self.measure, kind)
+            )
             raise EvenhandError(
                 f"{self.measure} is no sum over documents of weight by rank times utility by grade",
-                hint=f"`evenhand.{room}` designs for it and estimates it",
+                hint=f"`evenhand.{design}` makes the goal to design for, `evenhand.{room}` "
+                "estimates it",
             )
 
     @property
