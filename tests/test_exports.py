@@ -230,3 +230,20 @@ def test_on_the_command_line(make, tmp_path):
     assert all(len(line.split()) == 5 for line in out.read_text().splitlines())
     result = CliRunner().invoke(main, ["export", folder, "--out", str(tmp_path / "no" / "x")])
     assert (result.exit_code, "cannot write" in result.stderr) == (1, True)
+
+
+def test_sample_eval_has_whole_grades(make, read):
+    """Of what is judged: -1 says that a pair was not drawn, and a mean may look like a share."""
+    study = make(N, judge=False)
+    query, document = study.pool.names(study.rounds()[0].sample.draws)
+    for name, grades in (("ann", (-2, 1, 0)), ("bob", (0, 0, 0))):
+        rows: dict = {}
+        for i, (q, d) in enumerate(zip(query, document, strict=True)):
+            rows.setdefault(q, {})[d] = grades[min(i, 2)]
+        study.judge({name: rows}, negative="keep")
+    made = study.export("sampled")
+    grade = [int(line.split()[4]) for line in made.text.splitlines()]
+    assert (grade.count(-1), grade.count(1)) == (len(study.pool) - N, 1)
+    assert "rounded" in made.notes[0]
+    assert made.notes[1].startswith("1 grades below 0 are written as 0")
+    read(made)

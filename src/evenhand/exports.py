@@ -14,7 +14,8 @@ of the design, so it must not depend on what was judged: rounds that were design
 in view are refused. A stratum is the pairs of a query that were as likely drawn; numbers begin with
 the likeliest.
 
-A pair that several assessors judged has the mean of their grades.
+A pair that several assessors judged has the mean of their grades. Grades of the last are whole and
+not negative: means are rounded, halves up, and what is below 0 is 0.
 """
 
 from __future__ import annotations
@@ -102,8 +103,8 @@ def export(at: Snapshot, said: Judgments, kind: str) -> Export:
     notes = []
     if len(judged) < np.sum(cells >= 0):
         notes.append(
-            "pairs with several judgments have the mean of their grades; programs that read whole "
-            "numbers cut it"
+            "pairs with several judgments have the mean of their grades, "
+            + ("rounded" if kind == "sampled" else "which programs that read whole numbers cut")
         )
     if kind == "qrels":
         text = _lines(at, judged.cells, "{} 0 {} {}\n", _shown(judged.utility))
@@ -114,7 +115,11 @@ def export(at: Snapshot, said: Judgments, kind: str) -> Export:
         text = _lines(at, judged.cells, "{} {} {} 1 {}\n", *columns)
         return Export(kind, text, tuple(notes))
     grade = np.full(len(pool), -1.0)
-    grade[judged.cells] = judged.utility
+    grade[judged.cells] = np.floor(np.maximum(judged.utility, 0.0) + 0.5)
+    if below := int(np.sum(judged.utility < 0)):
+        notes.append(
+            f"{below:,} grades below 0 are written as 0: -1 says that a pair was not drawn"
+        )
     stratum, silent, all_strata = _strata(pool.query, probability, grade >= 0)
     if silent:
         notes.append(
