@@ -14,7 +14,7 @@ import pytest
 from evenhand import goals, linearisation, measures, targets
 from evenhand.controls import cross_fit
 from evenhand.designs import design
-from evenhand.errors import EvenhandError
+from evenhand.errors import EvenhandError, SupportError
 from evenhand.estimators import estimate
 from evenhand.evaluation import evaluate
 from evenhand.expectations import SCALES, expected_goal, guessed
@@ -282,6 +282,12 @@ def test_what_is_refused():
         check_draws(goal, 79)
     check_draws(goal, 80)
     check_draws(asked("nDCG@10", cells), 40)
+    few = asked("AP@20", made(queries=3, depth=5, documents=5)[0])
+    check_draws(few, len(few.target.pool))  # all there is tells all
+    with pytest.raises(EvenhandError, match="14 draws for 3 queries do not tell"):
+        check_draws(few, len(few.target.pool) - 1)
+    with pytest.raises(SupportError, match="cubic intervals ask what a pair weighs"):
+        estimate_ratio(goal, [one], interval="cubic")
     # A cell that could not be drawn counts for what its query divides by.
     lacking = everything(cells, np.where(np.arange(len(cells)) == 7, 0.0, 1.0))
     lacking = replace(lacking, draws=lacking.draws[lacking.draws != 7])

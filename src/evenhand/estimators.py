@@ -266,6 +266,12 @@ def estimate(
     check_level(level)
     interval = intervals.chosen(interval, controls)
     kind = intervals.check_interval(interval)
+    if interval == "cubic" and not bounded:
+        raise SupportError(
+            "cubic intervals ask what a pair weighs that was not drawn, and weights of "
+            f"{goal.target.measure} are those of what was",
+            hint="take the interval auto",
+        )
     found = combined(goal, rounds, planned=planned, combine=combine, controls=controls)
     omega, together, by_cell, means, _ = found
     if kind.foresees and all(mean is None for mean in means):

@@ -59,10 +59,13 @@ def check_draws(goal: Goal, n_draws: int) -> None:
     Raises
     ------
     EvenhandError
-        If there are fewer than `LEAST` draws a query, or twice that for `AP`.
+        If there are fewer than `LEAST` draws a query, or twice that for `AP`, and not all pairs of
+        the queries that have fewer.
     """
-    n_queries, measure = len(goal.target.pool.queries), goal.target.measure
-    least = n_queries * LEAST * (2 if isinstance(measure, AP) else 1)
+    pool, measure = goal.target.pool, goal.target.measure
+    n_queries = len(pool.queries)
+    each = LEAST * (2 if isinstance(measure, AP) else 1)
+    least = int(np.minimum(np.bincount(pool.query, minlength=n_queries), each).sum())
     if n_draws < least:
         raise EvenhandError(
             f"{measure} divides by what each query holds, which {n_draws:,} draws for "

@@ -49,7 +49,7 @@ MEASURE = click.option(
     "-m",
     "--measure",
     required=True,
-    help="Like P@10, DCG@100, RBP(p=0.8), Gain@10: a weighted sum over documents.",
+    help="Like P@10, DCG@100, RBP(p=0.8), nDCG@10, AP, R@100, MAE, Swaps.",
 )
 ORDER = click.option(
     "--order",

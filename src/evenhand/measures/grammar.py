@@ -38,7 +38,6 @@ _ALIASES = {name.lower(): name for name in _KINDS if name != "R"} | {
 }
 # Options that are read but are no field of the value.
 _READ = {"P": {"judged_only"}, "nDCG": {"dcg"}}
-_NEITHER = {"rr", "mrr", "recip_rank", "err", "bpref", "success"}
 
 _IR_MEASURES = re.compile(
     r"(?P<name>\w+?)\s*(?:\((?P<options>.*)\))?\s*(?:@(?P<cutoff>[^@]+))?", re.S
@@ -115,7 +114,7 @@ def _build(
 ) -> Linear | Listwise:
     kind: type | None = _KINDS.get(name) or _KINDS.get(_ALIASES.get(name.lower(), ""))
     if kind is None:
-        if name.lower() in _NEITHER:
+        if re.match(r"(n?err|m?rr|recip_rank|bpref|success)(?![a-z])", name.lower()):
             raise EvenhandError(
                 f"{text!r} is no weighted sum over documents, nor a ratio of such sums: "
                 "it cannot be estimated without bias from sampled pairs",
