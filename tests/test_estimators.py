@@ -481,21 +481,22 @@ def test_hajek_variance_is_close_for_distinct(line_target):
     assert abs(values.mean() - truths(goal, utility)[1][0]) < 5 * sigma
 
 
-def test_a_single_draw_has_no_standard_error(tiny, plans):
+@pytest.mark.parametrize("interval", ["cubic", "student"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_single_draw_counts_with_its_square(tiny, plans, sampler, interval):
+    """E[z^2] is the variance and the square of the mean: too much rather than too little."""
     _, utility = tiny("agree")
     goal, _ = plans("agree", "absolute")
-    for sampler in SAMPLERS:
-        sample = Sample(sampler, np.array([1]), np.full(3, 1 / 3))
-        found = estimate(goal, [Round(sample, utility[[1]])])
-        assert np.isfinite(found.value).all()
-        assert np.isnan(found.std_error).all()
-        assert np.isnan(found.low).all()
-        first = json.loads(found.to_json())["systems"][0]
-        assert first["std_error"] is None
-        assert first["low"] is None
-        assert isinstance(first["estimate"], float)
-        (row,) = json.loads(found.pairs.to_json())["pairs"]
-        assert row["std_error"] is None
+    sample = Sample(sampler, np.array([1]), np.full(3, 1 / 3))
+    found = estimate(goal, [Round(sample, utility[[1]])], interval=interval)
+    free = 2 / 3 if sampler == "distinct" else 1.0
+    np.testing.assert_allclose(found.std_error, np.sqrt(free) * found.value, rtol=1e-12)
+    # Of a utility that may be 4 times that seen, which nobody knows of one draw.
+    assert (found.low <= found.value / 3).all()
+    assert np.isfinite(found.high).all()
+    assert (found.high >= found.value).all()
+    assert (found.high > found.value)[found.value > 0].all()
+    assert np.isfinite(found.pairs.low_all).all()
 
 
 @pytest.mark.parametrize("pool_name", UTILITIES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
+import scipy.stats
 
 from evenhand import goals
 from evenhand.designs import design
@@ -13,7 +14,11 @@ from evenhand.estimators import estimate
 from evenhand.plans import forecast, plan
 from evenhand.sampling import draw
 from evenhand.stages import Round
+from evenhand.standings import ranking
+from evenhand.study import Study
 from evenhand.utilities import flat, rank_utility
+
+AB = ("a", 2), ("b", 3)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +76,7 @@ def test_the_least_number_that_meets_an_aim(told):
     def width(n):
         return z * np.sqrt(found.variance(n)).mean()
 
-    wanted = width(77)
+    wanted = width(77) * (1 + 1e-12)
     answer = plan(found, half_width=wanted)
     assert answer.needed == 77
     assert answer.columns["judgments"] == [19, 38, 77, 154, 300]
@@ -208,3 +213,49 @@ def test_pairs_are_differences_already(told):
         power[of.kind] = plan(found, power=0.8, effect=3.0).needed
     # Three variances that hardly differ, for each its own or for all their mean.
     assert power["pairs"] == pytest.approx(power["rank"], rel=0.1)
+
+
+def test_queries_like_these_have_their_own_quantile(made_target):
+    """As `estimate` has it: with few queries Student's is far above the normal one."""
+    target, utility = made_target(0)
+    goal = goals.rank(target)
+    made = design(goal, rank_utility(target.pool))
+    sample = draw(jax.random.key(1), made, 300, folds=1)
+    one = Round(sample, utility[sample.draws], name="1")
+    so_far = estimate(goal, [one])
+    about = {"estimate": so_far, "rounds": [one], "weights": np.array([0.0, 1.0])}
+    found = forecast(made, np.full(len(utility), 0.2), population=True, **about)
+    t = scipy.stats.t.ppf(0.975, len(target.pool.queries) - 1)
+    want = t * np.sqrt(np.diag(so_far.contrast_between)).mean()
+    answer = plan(found, half_width=want / 2)
+    assert answer.needed is None
+    assert answer.floor == pytest.approx(want, rel=1e-6)
+    assert f"a half-width of {want:.4g} comes from the choice of queries" in answer.notes[0]
+    seen = so_far.for_population()
+    enough = (seen.contrast_high - seen.contrast_low).mean() / 2
+    assert plan(found, half_width=enough).needed == 0
+
+
+def test_nobody_is_foreseen_to_win_of_whom_nothing_is_known(told):
+    goal, _ = told
+    one = sampled(goal, np.zeros(300), 60, name="1")
+    so_far = estimate(goal, [one])
+    about = {"estimate": so_far, "rounds": [one], "weights": np.array([0.3, 0.7])}
+    found = forecast(design(goal, flat(goal.target.pool)), np.full(300, 0.2), **about)
+    with pytest.raises(EvenhandError, match="draws say nothing yet of s0, s1, s2"):
+        plan(found, winner=0.9)
+    assert np.isnan(plan(found, half_width=1e-3).columns["best"]).all()
+    assert np.isnan(ranking(so_far).best).all()
+    assert "nobody knows the chances to be the best" in ranking(so_far).notes[0]
+
+
+def test_a_study_says_where_no_round_can_follow(tmp_path):
+    runs = {name: {"q": {f"d{i}": float(i * step % 7) for i in range(6)}} for name, step in AB}
+    study = Study.create(tmp_path / "s", runs, measure="P@3", plan=[4])
+    with pytest.raises(EvenhandError, match="one query says nothing of other queries"):
+        study.plan(half_width=0.1, question="population")
+    assert study.plan(half_width=0.1).needed is not None
+    study.draw(4, seed=1)
+    study.judge({"q": {f"d{i}": i % 2 for i in range(6)}})
+    with pytest.raises(EvenhandError, match="names 1 rounds, and all are drawn"):
+        study.plan(half_width=0.1)

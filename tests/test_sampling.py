@@ -662,13 +662,15 @@ def test_a_fold_with_one_free_draw_counts_with_its_square(sampler):
     free = 1 - expected if sampler == "distinct" else np.ones(3)
     np.testing.assert_allclose(found, (free * z.T) @ z, atol=1e-14)
     assert (np.diag(found) > 0).all()
-    # One in all says nothing.
-    assert np.isnan(covariance(sampler, z[:1], expected[:1], [1], 2)[0]).all()
+    # One in all, too.
+    found, _ = covariance(sampler, z[:1], expected[:1], [1], 2)
+    np.testing.assert_allclose(found, free[0] * np.outer(z[0], z[0]), rtol=1e-12)
     if sampler == "distinct":
         # What is certain does not vary, nor counts as a draw that does.
         np.testing.assert_array_equal(covariance(sampler, z, np.ones(3), [1, 0, 0], 2)[0], 0)
         one_free = np.array([1.0, 1.0, 0.5])
-        assert np.isnan(covariance(sampler, z, one_free, [1, 0, 0], 2)[0]).all()
+        found, _ = covariance(sampler, z, one_free, [1, 0, 0], 2)
+        np.testing.assert_allclose(found, 0.5 * np.outer(z[2], z[2]), rtol=1e-12)
 
 
 # What is refused

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from evenhand import goals
+from evenhand.cli import main
 from evenhand.errors import EvenhandError
 from evenhand.estimators import estimate
 from evenhand.samples import Sample
@@ -103,6 +105,7 @@ def test_draws_that_found_nothing_stop_nobody(tmp_path, measure, interval, n, ru
     assert (found.contrast_high == found.contrast_low).all()
     assert found.stop is False
     assert found.notes[0].startswith("go on: ")
+    assert any("cannot be told" in note for note in found.for_population().notes)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -125,3 +128,14 @@ def test_what_is_not_covered_may_be_better(line_target):
         assert stopped(found, rule).stop is False
     assert "may be better than s0" in stopped(found, "best").notes[0]
     assert ranking(found).notes_shown()[0] == "s0 is the best of those covered"
+
+
+def test_a_rule_is_answered_beside_the_estimates(tmp_path):
+    study = Study.create(tmp_path / "s", RUNS, measure="DCG@6")
+    study.draw(10, seed=1)
+    study.judge(QRELS)
+    asked = ["estimate", str(study.folder), "--stop-when", "decided"]
+    assert '"stop": ' in CliRunner().invoke(main, [*asked, "--format", "json"]).stdout
+    for other in (["--ranks"], ["--pairs"], ["--against", "mean"]):
+        result = CliRunner().invoke(main, [*asked, *other])
+        assert (result.exit_code, "--stop-when is answered beside" in result.stderr) == (2, True)

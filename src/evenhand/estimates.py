@@ -16,7 +16,7 @@ import numpy as np
 from evenhand import intervals
 from evenhand.comparisons import Comparisons, Joint, p_alone
 from evenhand.confidence import percent
-from evenhand.errors import EvenhandError
+from evenhand.errors import EvenhandError, listed
 from evenhand.evidence import Evidence, of_contrasts
 from evenhand.goals import Goal, baseline, rank
 from evenhand.goals import pairs as all_pairs
@@ -210,14 +210,20 @@ class Estimate(Answer):
         within, between = np.diag(self.contrast_covariance), np.diag(self.contrast_between)
         share = float(between.sum() / max(within.sum() + between.sum(), 1e-300))
         price = worth(within.sum(), between.sum(), self.n_judged, n_queries)
-        notes = [
-            f"{share:.0%} of the contrasts' variance comes from the choice of the {n_queries:,} "
-            "queries, the rest from judging only some pairs",
-            f"a further query, judged like these, is worth up to {price:,.0f} judgments "
-            f"(its own take {self.n_judged / n_queries:,.0f})"
-            if np.isfinite(price)
-            else "every pair is judged: only further queries can narrow these intervals",
-        ]
+        if self.untold(self.goal.matrix, np.sqrt(within)).any():
+            notes = [
+                "draws say nothing yet of some contrasts: whether further judgments or further "
+                "queries narrow these intervals cannot be told"
+            ]
+        else:
+            notes = [
+                f"{share:.0%} of the contrasts' variance comes from the choice of the "
+                f"{n_queries:,} queries, the rest from judging only some pairs",
+                f"a further query, judged like these, is worth up to {price:,.0f} judgments "
+                f"(its own take {self.n_judged / n_queries:,.0f})"
+                if np.isfinite(price)
+                else "every pair is judged: only further queries can narrow these intervals",
+            ]
         if (np.isnan(self.value) & np.isfinite(self.low)).any():
             notes.append(
                 "bounds of systems that are not covered are for this set of queries, and left out"
@@ -283,6 +289,19 @@ class Estimate(Answer):
         varies = np.bincount(unsure.system, unsure.weight != 0, minlength=k) > 0
         apart = matrix @ ((unsure.alike()[:, None] == np.arange(k)) * varies[:, None])
         return (spread == 0) & (np.abs(apart).max(1) > 1e-12)
+
+    def unranked(self) -> str | None:
+        """Why nobody knows yet which system is likely the best; None where that can be told."""
+        systems = np.array(self.goal.target.systems)
+        if len(systems) < 2:
+            return "there is one system only"
+        lost = np.isnan(self.value)
+        if lost.any():
+            return f"{listed(systems[lost].tolist())} {_is_are(lost)} not covered"
+        untold = self.untold(np.eye(len(systems)), np.sqrt(np.diag(self.covariance)))
+        if untold.any():
+            return f"draws say nothing yet of {listed(systems[untold].tolist())}"
+        return None
 
     @cached_property
     def contrast_between(self) -> np.ndarray:
@@ -395,6 +414,10 @@ class Estimate(Answer):
             p=p,
             p_all=p_all,
         )
+
+
+def _is_are(which: np.ndarray) -> str:
+    return "is" if which.sum() == 1 else "are"
 
 
 def uncovered_contrasts(goal: Goal, reached: np.ndarray) -> np.ndarray:

@@ -70,6 +70,8 @@ class Forecast:
         omega of the further round.
     between
         Between-query variance, 0 for this set of queries; shape (contrasts,).
+    population
+        Whether claims about queries like these are asked for.
     estimate
         What the rounds so far say; None where there are none.
     opened
@@ -82,6 +84,7 @@ class Forecast:
     so_far: np.ndarray
     weight: float
     between: np.ndarray
+    population: bool
     estimate: Estimate | None
     opened: np.ndarray
 
@@ -92,8 +95,23 @@ class Forecast:
 
     def variance(self, n: int) -> np.ndarray:
         """Equation (2) for n more judgments; shape (contrasts,)."""
+        return self.within(n) + self.between
+
+    def within(self, n: int) -> np.ndarray:
+        """The part of it that judging only some pairs leaves; shape (contrasts,)."""
         total = _left(self.size, _included(self.design.q, n))
-        return self.so_far + self.weight**2 * total * self.shares + self.between
+        return self.so_far + self.weight**2 * total * self.shares
+
+    def half_widths(self, n: int, level: float) -> np.ndarray:
+        """Of intervals after n more judgments, as `evenhand.intervals.widened`: (contrasts,)."""
+        z = special.ndtri(0.5 + level / 2)
+        return np.hypot(z * np.sqrt(self.within(n)), self.of_queries(level))
+
+    def of_queries(self, level: float) -> np.ndarray:
+        """What of it no judgment takes away: (contrasts,)."""
+        if not self.between.any():
+            return np.zeros(len(self.between))
+        return special.stdtrit(len(self.opened) - 1, 0.5 + level / 2) * np.sqrt(self.between)
 
     def opens(self, n: int) -> float:
         """Queries that n more judgments are expected to open, by equation (3)."""
@@ -169,7 +187,9 @@ def forecast(
     opened = np.zeros(len(pool.queries), bool)
     for one in rounds or ():
         opened[pool.query[one.sample.draws]] = True
-    return Forecast(design, scale * square, shares, so_far, weight, between, estimate, opened)
+    return Forecast(
+        design, scale * square, shares, so_far, weight, between, population, estimate, opened
+    )
 
 
 @dataclass(frozen=True)
@@ -181,7 +201,7 @@ class Plan(Result):
     question
         What is wanted, in words.
     needed
-        Judgments still needed; None where no number of them is enough.
+        Judgments still needed, 0 where the rounds so far are enough; None where no number is.
     level
         Of the intervals.
     columns
@@ -274,7 +294,7 @@ def plan(
     z = float(special.ndtri(0.5 + level / 2))
 
     def width(n: int) -> float:
-        return float(z * np.sqrt(told.variance(n)).mean())
+        return float(told.half_widths(n, level).mean())
 
     def detects(n: int) -> float:
         variance = _pair_variance(told, n)
@@ -291,6 +311,8 @@ def plan(
         question = f"power {power:g} for a difference of {effect:g}"
     elif told.estimate is None:
         raise EvenhandError("nothing is judged yet: there is no leader", hint="judge a first round")
+    elif unknown := told.estimate.unranked():
+        raise EvenhandError(f"who is likely the best cannot be foreseen: {unknown}")
     else:
         question = f"best with probability {winner:g}"
 
@@ -302,6 +324,10 @@ def plan(
         return leads(n) >= (winner or 1.0)
 
     needed = _least(aim, told.most)
+    if half_width is not None and told.estimate is not None:  # what is there may be enough
+        seen = told.estimate.for_population() if told.population else told.estimate
+        if float((seen.contrast_high - seen.contrast_low).mean() / 2) <= half_width:
+            needed = 0
     grid = np.unique(
         np.clip(
             np.round((needed or told.most) * np.array([0.25, 0.5, 1.0, 2.0, 4.0])), 1, told.most
@@ -319,16 +345,18 @@ def plan(
     floor, notes = width(told.most), []
     if query_cost and needed is not None:
         notes += _cheaper(told, needed, query_cost, judgment_cost)
-    if needed is None and told.so_far.any():
+    if needed is None and told.so_far.sum() > told.between.sum():
         notes.append(
             f"the rounds so far keep a weight of {1 - told.weight:.0%}, which leaves a half-width "
             f"of {floor:.4g}: name the rounds' sizes when a study is made (`--plan`)"
         )
     if told.between.any():
         notes.append(
-            f"a half-width of {z * np.sqrt(told.between).mean():.4g} comes from the choice of "
+            f"a half-width of {told.of_queries(level).mean():.4g} comes from the choice of "
             "queries: no judgment takes it away, more queries do"
         )
+    elif told.population and told.estimate is None:
+        notes.append("what the choice of queries adds is not known yet, and left out")
     if told.estimate is None:
         notes.append(
             "nothing is judged yet: utilities are guessed from ranks, and the plan with them; plan "
@@ -375,6 +403,8 @@ def _pair_variance(told: Forecast, n: int) -> np.ndarray:
     """Variance of a difference of two systems: of the contrasts, or of the mean pair in ranking."""
     variance, goal = told.variance(n), told.design.goal
     k = len(goal.target.systems)
+    if goal.kind == "absolute":  # as if values were told independently, which is on the safe side
+        return np.array([2.0 * variance.mean()])
     if goal.kind not in ("rank", "best", "order"):
         return variance
     # sum over pairs of Var(x - y) = k sum_j Var(j - mean)
@@ -384,7 +414,7 @@ def _pair_variance(told: Forecast, n: int) -> np.ndarray:
 def _leader(told: Forecast) -> Callable[[int], float]:
     """Probability that the leader is the best, by the number of further judgments."""
     found = told.estimate
-    if found is None or np.isnan(found.value).any() or len(found.value) < 2:
+    if found is None or found.unranked():
         return lambda n: float("nan")
     value, vector = np.linalg.eigh(found.covariance)
     root = vector * np.sqrt(np.maximum(value, 0.0))

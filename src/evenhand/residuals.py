@@ -56,7 +56,7 @@ def scattered(
     """Residuals of equation (1) and their degrees of freedom.
 
     A group with one draw that varies says nothing of its spread: it counts with its full square,
-    which is too much rather than too little. NaN where there is only one in all.
+    which is too much rather than too little.
 
     Parameters
     ----------
@@ -72,7 +72,6 @@ def scattered(
     centre = total(free[:, None] * z) / jnp.where(mass > 0, mass, 1.0)[:, None]
     centre = jnp.where((n > 1)[:, None], centre, 0.0)
     scale = jnp.where(n > 1, n / jnp.maximum(n - 1.0, 1.0), 1.0)
-    scale = jnp.where(n.sum() == 1, jnp.nan, scale)
     residual = jnp.sqrt(free * scale[group])[:, None] * (z - centre[group])
     return residual, n.sum() - jnp.maximum((n > 0).sum(), 1)
 

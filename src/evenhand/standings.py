@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from evenhand.confidence import percent
+from evenhand.errors import listed
 from evenhand.estimates import Estimate
 from evenhand.goals import pairs as all_pairs
 from evenhand.tables import Result, Table, rows
@@ -54,7 +55,7 @@ class Standings(Result):
     first, last
         Rank interval of each, equation (1).
     best
-        Probability of being the best, equation (2).
+        Probability of being the best, equation (2); NaN where draws say nothing of some system yet.
     uncovered
         Systems that are left out, any of which may be better than these.
     notes
@@ -140,6 +141,10 @@ def ranking(found: Estimate) -> Standings:
     drawn = sign * found.value[covered] + noise
     leader = group[covered][drawn.argmax(1)] if len(covered) else np.zeros(0, int)
     best = np.array([(leader == group[j]).mean() if len(leader) else np.nan for j in covered])
+    untold = found.untold(np.eye(k), np.sqrt(np.diag(found.covariance)))
+    untold &= ~np.isnan(found.value)
+    if untold.any():
+        best[:] = np.nan
     order = covered[np.argsort(-sign * found.value[covered], kind="stable")]
     place = {j: i for i, j in enumerate(covered)}
     among = np.ix_(covered, covered)
@@ -150,6 +155,11 @@ def ranking(found: Estimate) -> Standings:
     notes = []
     if len(covered) < k:
         notes.append(f"{k - len(covered)} of {k} systems are not covered and have no rank")
+    if untold.any():
+        silent = listed([found.goal.target.systems[j] for j in np.flatnonzero(untold)])
+        notes.append(
+            f"draws say nothing yet of {silent}, so that nobody knows the chances to be the best"
+        )
     return Standings(
         level=found.level,
         systems=tuple(found.goal.target.systems[j] for j in order),

@@ -86,7 +86,9 @@ def stopped(found: Estimate, rule: str) -> Estimate:
         widths = found.contrast_high - found.contrast_low
         width, untold = float(widths.mean() / 2), found.untold(found.goal.matrix, widths)
         met, said = width < wanted, f"the mean half-width is {width:.4g}, asked is {wanted:g}"
-        if untold.any():
+        if np.isnan(widths).any():
+            said = f"{np.isnan(widths).sum():,} of {len(widths):,} contrasts are not covered"
+        elif untold.any():
             met = False
             said = f"draws say nothing yet of {untold.sum():,} of {len(untold):,} widths"
     elif name == "decided":

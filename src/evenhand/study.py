@@ -365,6 +365,17 @@ class Study:
         from evenhand.proposals import foresee
 
         at = self._snapshot()
+        if question == "population" and len(at.goal.target.pool.queries) < 2:
+            raise EvenhandError(
+                "one query says nothing of other queries", hint="ask for this set of queries"
+            )
+        planned = at.settings.plan
+        if planned is not None and len(at.ledger.files) >= len(planned):
+            raise StudyError(
+                f"the plan of {at.folder} names {len(planned)} rounds, and all are drawn: no "
+                "further round can be planned",
+                hint="a plan cannot be changed after the first judgment: start a new study",
+            )
         found = answer(at, level=level) if at.whole()[0] else None
         return plan(
             foresee(at, found, population=question == "population"),

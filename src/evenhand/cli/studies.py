@@ -164,7 +164,7 @@ def judge(study: str, files: tuple[str, ...], form: str, **options: Any) -> None
     default="auto",
     show_default=True,
     help="Kind; auto is cubic, which holds where relevance is rare, or moderated, where a model "
-    "holds; betting holds for every n, after one round.",
+    "holds, and Student's of measures that are no sums; betting holds for every n, in one round.",
 )
 @click.option(
     "--stop-when",
@@ -214,6 +214,10 @@ def estimate(
 
     if sum([pairs, against is not None, ranks]) > 1:
         raise click.UsageError("--pairs, --against and --ranks are one answer each: ask for one")
+    if options.get("stop_when") and (pairs or ranks or against is not None):
+        raise click.UsageError(
+            "--stop-when is answered beside the estimates: ask without --pairs, --against, --ranks"
+        )
     found = Study.open(study).estimate(level=level, question=question, bounds=bounds, **options)
     answer, picture = found, "plot_estimate"
     if pairs:
