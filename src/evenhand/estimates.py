@@ -284,10 +284,10 @@ class Estimate(Answer):
             unsure |= (one.reach > 0) & (np.asarray(free) > 0)
         if own.whole is not None:  # so are cells that are not at hand
             unsure[:] = True
-        unsure = replace(own, weight=np.where(unsure[own.cell], own.weight, 0.0))
+        left = replace(own, weight=np.where(unsure[own.cell], own.weight, 0.0))
         k = len(own.systems)
-        varies = np.bincount(unsure.system, unsure.weight != 0, minlength=k) > 0
-        apart = matrix @ ((unsure.alike()[:, None] == np.arange(k)) * varies[:, None])
+        varies = np.bincount(left.system, left.weight != 0, minlength=k) > 0
+        apart = matrix @ ((left.alike()[:, None] == np.arange(k)) * varies[:, None])
         return (spread == 0) & (np.abs(apart).max(1) > 1e-12)
 
     def unranked(self) -> str | None:

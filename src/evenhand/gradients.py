@@ -21,8 +21,8 @@ wSwaps   the same, each term divided by r s                              n (n - 
     ideal = sum_l (g_l - g_{l-1}) W(N_l),    W(m) = sum over r <= min(m, k) of 1 / log2(1 + r)   (2)
 
 with n the documents of the list within the cutoff, and W carried on smoothly between whole numbers.
-N without a level is that of the only one, times its utility, which is below 1 where assessors agree
-that they disagree.
+N without a level is that of the only one, times its utility: below 1 where assessors disagree about
+all that is relevant.
 Near estimates R^ the measure is linear,
 
     V_j ~ V_j(R^) + sum_cl w_jcl (R_cl - R^_cl),      w_jcl = dV_j / dR_cl                    (3)

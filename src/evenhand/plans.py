@@ -182,7 +182,8 @@ def forecast(
         factor = second_moment[some] * (1.0 / typical[some] - 1.0)
         each += factor @ goal.at(cells[some]) ** 2
     total = float(each @ goal.importance)
-    shares = each / total if total > 0 else each
+    # Weights that are a mean may be 0 where their norms are not (`evenhand.deviations`).
+    shares = each / total if total > 0 else np.full(m, 1.0 / goal.importance.sum())
     pool = goal.target.pool
     opened = np.zeros(len(pool.queries), bool)
     for one in rounds or ():
