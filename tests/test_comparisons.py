@@ -184,3 +184,18 @@ def test_all_null_hypotheses_together_are_rejected_as_often_as_said():
     rng, together = np.random.default_rng(0), joint(np.eye(5), 1e9)
     least = together.p_value(np.abs(rng.normal(size=(2000, 5)))).min(1)
     assert abs((least < 0.05).mean() - 0.05) < 4 * 0.005
+
+
+def test_all_together_within_what_can_be(line_target):
+    """Two draws know next to nothing; that a value lies between 0 and its weights they know."""
+    weights = np.array([[1.0, 1, 1, 0, 0], [0.0, 1, 1, 1, 0], [0.0, 0, 1, 1, 1]])
+    target = line_target(weights)
+    sample = eh.Sample("distinct", np.array([0, 3]), np.full(5, 0.4))
+    goal = eh.rank(target)
+    found = eh.estimate(goal, [eh.Round(sample, np.array([0.3, 0.0]))], top_utility=1.0).pairs
+    first, second = np.triu_indices(3, 1)
+    apart = weights[first] - weights[second]
+    assert (found.low_all >= np.minimum(apart, 0).sum(1) - 1e-12).all()
+    assert (found.high_all <= np.maximum(apart, 0).sum(1) + 1e-12).all()
+    assert (found.low_all <= found.low).all()
+    assert (found.high_all >= found.high).all()

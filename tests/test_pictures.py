@@ -179,3 +179,9 @@ def test_ranks_are_shown_from_the_best_down(world, tmp_path):
         assert ends[k - 1 - i] == pytest.approx(want)
     assert len(ax.texts) == (standings.best >= 0.005).sum()
     assert pictures.save(ax, tmp_path / "ranks.png").stat().st_size > 5000
+
+
+def test_where_no_contrast_is_known_systems_are_shown(world):
+    answer = replace(world.answer, contrast_low=np.full(len(world.answer.contrast), np.nan))
+    labels = {label.get_text() for label in pictures.plot_estimate(answer).get_yticklabels()}
+    assert labels == set(answer.goal.target.systems)

@@ -618,6 +618,20 @@ def test_rounds_drawn_before_any_judgment_are_one_stage(make):
     assert error.hint == ("combine='planned' weights rounds by the plan, which is exactly unbiased")
 
 
+def test_a_round_far_smaller_than_others_is_told(make):
+    """It counts by its number, whatever its size."""
+    study = make()
+    assert study.draw(16, seed=1).notes == ()
+    study.judge(QRELS)
+    assert study.draw(4, seed=2, rejudge=True).notes == ()
+    (said,) = study.draw(3, seed=3, rejudge=True).notes
+    assert said.startswith("this round will count 64% of the estimate")
+    planned = make("planned", plan=[16, 3])
+    planned.draw(16, seed=1)
+    planned.judge(QRELS)
+    assert planned.draw(3, seed=2, rejudge=True).notes == ()
+
+
 def test_weights_follow_the_plan(make):
     study = make(plan=[10, 20, 40])
     study.draw(N, seed=1)  # a round may turn out smaller than planned: its weight does not

@@ -33,6 +33,7 @@ from evenhand.receipts import Drawn
 from evenhand.rounds import Record, Stored
 from evenhand.sampling import draw
 from evenhand.snapshots import Snapshot
+from evenhand.stages import planned_weights, unplanned
 from evenhand.targets import Target
 from evenhand.utilities import Utility
 
@@ -120,6 +121,8 @@ def draw_rounds(
     # Read last: a judgment that came in meanwhile counts as seen, which is the safe side.
     ledger = again().ledger
     judged = ledger.judged()
+    if judged.any() and at.settings.plan is None and not first:
+        notes = [*notes, *_small(budget, [r.record for r in earlier])]
     waits = np.isnan(ledger.utility()) | rejudge
     save_posterior = None
     if proposal.posterior is not None:
@@ -220,6 +223,23 @@ def _check(
             + (f"{left} are left for {looks} looks" if left else "all are drawn"),
             hint="a plan cannot be changed after the first judgment: start a new study",
         )
+
+
+def _small(budget: int, earlier: Sequence[Record]) -> list[str]:
+    """That a round counts by its number and not by its size, where it is far smaller than others.
+
+    Sizes that were not planned may depend on what was seen, and must not enter weights.
+    """
+    rounds = [one for one in earlier if not one.first]
+    later = sum(bool(one.depends_on) for one in rounds)
+    weight = planned_weights(unplanned(later + 1 + (later < len(rounds))))[-1]
+    if not rounds or 4 * budget >= max(one.budget for one in rounds):
+        return []
+    return [
+        f"this round will count {weight:.0%} of the estimate, since no plan says otherwise: of "
+        f"{budget:,} draws intervals may get wider; draw more, or name the rounds' sizes when a "
+        "study is made (`--plan`)"
+    ]
 
 
 def _notes(notes: Sequence[str], made: Design, target: Target) -> tuple[str, ...]:

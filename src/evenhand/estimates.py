@@ -366,7 +366,7 @@ class Estimate(Answer):
         involved = goal.matrix != 0
         degrees = np.where(involved, self.degrees, np.inf).min(1)
         value = np.where(lost, np.nan, goal.matrix @ self.reached_value)
-        std_error = np.sqrt((factor**2).sum(1))
+        std_error = np.where(lost, np.nan, np.sqrt((factor**2).sum(1)))
         kind = intervals.check_interval(self.interval)
         moments = self.evidence.moments(goal.matrix, value, terms=kind.bets)
         spread = kind.spread(moments)
@@ -375,7 +375,7 @@ class Estimate(Answer):
         if population:
             between = of_contrasts(self.between, goal.matrix)
             spread = np.sqrt(spread**2 + between)
-            std_error = np.sqrt(moments.variance + between)
+            std_error = np.where(lost, np.nan, np.sqrt(moments.variance + between))
             degrees = np.minimum(degrees, known_to)
 
         def limits(level: intervals.Level) -> tuple[np.ndarray, np.ndarray]:
@@ -399,6 +399,10 @@ class Estimate(Answer):
                 t = np.where(value == 0, 0.0, np.abs(value) / spread)
             multiplier, p_all = joint.multiplier(self.level), np.maximum(joint.p_value(t), p)
             low_all, high_all = value - multiplier * spread, value + multiplier * spread
+            if not population:  # nor beyond what the contrast can be, where its own is held to that
+                bottom, top = moments.floor, moments.ceiling
+                low_all = np.where(low >= bottom, np.maximum(low_all, bottom), low_all)
+                high_all = np.where(high <= top, np.minimum(high_all, top), high_all)
         return Comparisons(
             systems=self.goal.target.systems,
             names=goal.names,

@@ -127,11 +127,12 @@ def plot_estimate(
     truth
         True values of the same, where they are known.
     contrasts
-        Show the contrasts; by default where the goal compares.
+        Show the contrasts; by default where the goal compares and any is known.
     ax
         Axes to draw on.
     """
-    contrasts = estimate.goal.kind != "absolute" if contrasts is None else contrasts
+    if contrasts is None:  # of systems that came later only bounds of their own are known
+        contrasts = estimate.goal.kind != "absolute" and not np.isnan(estimate.contrast_low).all()
     if contrasts:
         names, values = (
             estimate.goal.names,
