@@ -36,6 +36,7 @@ from evenhand.expectations import Expected
 from evenhand.goals import Goal
 from evenhand.judgments import Labels
 from evenhand.measures import Deviation
+from evenhand.noise import several_said
 from evenhand.pools import Pool
 from evenhand.precision import in_float64
 from evenhand.stages import Round, said
@@ -125,17 +126,6 @@ def estimate_deviation(
         **options,
     )
     return replace(found, notes=(*found.notes, *several_said(goal, rounds)))
-
-
-def several_said(goal: Goal, rounds: Sequence[Round]) -> list[str]:
-    """That estimates are of what these assessors said, where a pair has several judgments."""
-    every = Labels.union([one.labels() for one in rounds])
-    if len(np.unique(every.cells)) == len(every):
-        return []
-    return [
-        f"{goal.target.measure} is of what these assessors said: how far others would differ is "
-        "not in the intervals"
-    ]
 
 
 @in_float64

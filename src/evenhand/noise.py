@@ -35,7 +35,7 @@ from evenhand.residuals import strata
 from evenhand.sampling import SAMPLERS
 from evenhand.stages import Round, expected_counts
 
-__all__ = ["disagreement", "noise"]
+__all__ = ["disagreement", "noise", "several_said"]
 
 
 def disagreement(heard: Labels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -140,3 +140,14 @@ def noise(
 def _nothing(goal: Goal) -> tuple[np.ndarray, np.ndarray, float]:
     k, m = len(goal.target.systems), len(goal.names)
     return np.zeros((k, k)), np.zeros((m, m)), 0.0
+
+
+def several_said(goal: Goal, rounds: Sequence[Round]) -> list[str]:
+    """Whose judgments an estimate is of, where a pair has several and (1) says nothing of it."""
+    every = Labels.union([one.labels() for one in rounds])
+    if len(np.unique(every.cells)) == len(every):
+        return []
+    return [
+        f"{goal.target.measure} is of what these assessors said: how far others would differ is "
+        "not in the intervals"
+    ]

@@ -49,12 +49,12 @@ from dataclasses import replace
 import numpy as np
 
 from evenhand.curvature import even_parts
-from evenhand.deviations import several_said
 from evenhand.errors import SupportError
 from evenhand.estimates import Estimate
 from evenhand.estimators import combined
 from evenhand.goals import Goal
 from evenhand.linearisation import Near
+from evenhand.noise import several_said
 from evenhand.precision import in_float64
 from evenhand.samples import Sample
 from evenhand.stages import Round, unplanned
