@@ -228,3 +228,4 @@ def test_assessors_who_disagree(tmp_path):
         assert any(
             note.startswith(f"{name} is of what these assessors said") for note in found.notes
         )
+        assert any("z leaves 1 query unanswered and has no fault there" in n for n in found.notes)

@@ -120,6 +120,8 @@ def test_spellings_print_canonically_and_parse_back(written, canonical):
         ("bpref", "cannot be estimated without bias"),
         ("success@10", "cannot be estimated without bias"),
         ("ERR@20", "cannot be estimated without bias"),
+        ("nERR@10", "cannot be estimated without bias"),
+        ("success_5", "cannot be estimated without bias"),
         ("quality@10", "unknown measure"),
         ("@@", "cannot read the measure"),
         ("", "cannot read the measure"),

@@ -127,6 +127,8 @@ def test_what_is_not_covered_may_be_better(line_target):
     for rule in RULES:
         assert stopped(found, rule).stop is False
     assert "may be better than s0" in stopped(found, "best").notes[0]
+    assert "2 of 2 contrasts are not covered" in stopped(found, "half-width<0.05").notes[0]
+    assert np.isnan(found.pairs.std_error).all()
     assert ranking(found).notes_shown()[0] == "s0 is the best of those covered"
 
 
