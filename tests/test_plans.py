@@ -259,3 +259,15 @@ def test_a_study_says_where_no_round_can_follow(tmp_path):
     study.judge({"q": {f"d{i}": i % 2 for i in range(6)}})
     with pytest.raises(EvenhandError, match="names 1 rounds, and all are drawn"):
         study.plan(half_width=0.1)
+
+
+def test_a_top_up_is_no_round_of_the_plan(tmp_path):
+    runs = {name: {"q": {f"d{i}": float(i * step % 7) for i in range(6)}} for name, step in AB}
+    study = Study.create(tmp_path / "s", runs, measure="P@3", plan=[4, 2])
+    qrels = {"q": {f"{x}{i}": i % 2 for i in range(6) for x in "de"}}
+    study.draw(4, seed=1)
+    study.judge(qrels)
+    study.add({"late": {"q": {f"e{i}": float(i) for i in range(4)}}})
+    study.draw(2, seed=2, top_up=True)
+    study.judge(qrels)
+    assert study.plan(half_width=0.1).columns["judgments"]

@@ -215,7 +215,7 @@ def _check(
             "later counts each by itself, and a part of it less than it tells",
             hint="leave out --looks; the rounds judged so far are there to look at",
         )
-    ordinary = sum(not r.record.first for r in earlier)
+    ordinary = at.ledger.n_ordinary
     if plan is not None and not top_up and ordinary + looks > len(plan):
         left = len(plan) - ordinary
         raise StudyError(

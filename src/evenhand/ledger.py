@@ -55,6 +55,11 @@ class Ledger:
     n_cells: int
     assessors: int
 
+    @property
+    def n_ordinary(self) -> int:
+        """Rounds that a study's plan counts: all but those that top up."""
+        return sum(not file.record.first for file in self.files)
+
     @classmethod
     def of(cls, said: Judgments, pool: Pool, measure: Linear, files: Sequence[Stored]) -> Ledger:
         """Sort judgments by the rounds that they are for."""

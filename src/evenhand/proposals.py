@@ -192,7 +192,7 @@ def foresee(at: Snapshot, found: Estimate | None, *, population: bool = False) -
         second = learned_utility(proposal.posterior, len(pool)).second_moment
     else:
         second = rank_utility(pool).second_moment * (at.top_utility or 1.0) ** 2
-    plan, n_drawn = at.settings.plan, len(at.ledger.files)
+    plan, n_drawn = at.settings.plan, at.ledger.n_ordinary
     if plan is not None and n_drawn < len(plan):
         sizes = [*((at.planned(rounds) or []) if rounds else []), plan[n_drawn]]
     else:

@@ -370,7 +370,7 @@ class Study:
                 "one query says nothing of other queries", hint="ask for this set of queries"
             )
         planned = at.settings.plan
-        if planned is not None and len(at.ledger.files) >= len(planned):
+        if planned is not None and at.ledger.n_ordinary >= len(planned):
             raise StudyError(
                 f"the plan of {at.folder} names {len(planned)} rounds, and all are drawn: no "
                 "further round can be planned",
