@@ -26,6 +26,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from evenhand.beliefs import Beliefs as Beliefs
     from evenhand.certificates import Certificate as Certificate
     from evenhand.certificates import Certificates as Certificates
     from evenhand.certificates import certify as certify
@@ -130,6 +131,7 @@ _ROOMS = {
         "StudyError",
         "SupportError",
     ),
+    "beliefs": ("Beliefs",),
     "comparisons": ("Comparisons",),
     "estimates": ("Estimate",),
     "estimators": ("estimate", "judge"),

@@ -22,7 +22,6 @@ from numpyro import handlers
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer import Predictive, log_likelihood
 from numpyro.infer.util import constrain_fn
-from scipy.linalg import solve_triangular
 
 from evenhand import inference
 from evenhand.errors import EvenhandError
@@ -39,23 +38,12 @@ DRAWS = 400
 MOST_RHAT, LEAST_ESS, MOST_K = 1.05, 100, 0.05
 
 
-def _draws(posterior: NumPyroPosterior) -> np.ndarray:
-    """Draws of the parameters by chain; shape (chains, draws, d)."""
-    fitted = posterior.fitted
-    d = fitted.mode.shape[-1]
-    if fitted.factor.size and np.isfinite(fitted.factor).all():
-        noise = np.random.default_rng(0).normal(size=(d, DRAWS))
-        away = solve_triangular(np.asarray(fitted.factor), noise, lower=True, trans=1)
-        return (np.asarray(fitted.mode)[:, None] + away).T[None]
-    return np.asarray(fitted.draws).reshape(int(fitted.chains), -1, d)
-
-
 @in_float64
 def _groups(posterior: NumPyroPosterior) -> dict[str, dict[str, np.ndarray]]:
     """Every group by name: draws have the shape (chains, draws, ...)."""
     labels, model, levels = posterior.labels, posterior.model, jnp.asarray(posterior.levels)
     features, judged = posterior.data()
-    drawn = _draws(posterior)
+    drawn = posterior.parameters(DRAWS)
     chains = len(drawn)
     draws = jnp.asarray(drawn.reshape(-1, drawn.shape[-1]))
     _, unravel = inference.parameters(model, features, judged, levels)
@@ -172,7 +160,7 @@ def faults(posterior: NumPyroPosterior) -> list[str]:
         found.append("the model's fit is not finite: the design is that from ranks alone")
         return found
     if int(posterior.fitted.chains) > 1:
-        drawn = _draws(posterior)
+        drawn = posterior.parameters(DRAWS)
         rhat = float(np.max(split_gelman_rubin(drawn)))
         ess = float(np.min(effective_sample_size(drawn)))
         if rhat > MOST_RHAT or ess < LEAST_ESS:

@@ -25,6 +25,7 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.linalg import solve_triangular
 from threadpoolctl import ThreadpoolController
 
 from evenhand import inference
@@ -147,6 +148,54 @@ class NumPyroPosterior:
         with ThreadPoolExecutor(2) as threads:
             list(threads.map(chunk, range(0, len(cells), size)))
         return Moments("learned", mean, second, self._reach(reached) if reached else None)
+
+    def parameters(self, n: int) -> np.ndarray:
+        """Draws of the parameters by chain, shape (chains, draws, d).
+
+        `n` of a posterior that is normal; of another, those that its fit took.
+        """
+        fitted = self.fitted
+        d = fitted.mode.shape[-1]
+        if fitted.factor.size and np.isfinite(fitted.factor).all():
+            noise = np.random.default_rng(0).normal(size=(d, n))
+            away = solve_triangular(np.asarray(fitted.factor), noise, lower=True, trans=1)
+            return (np.asarray(fitted.mode)[:, None] + away).T[None]
+        return np.asarray(fitted.draws).reshape(int(fitted.chains), -1, d)
+
+    @in_float64
+    def simulate(self, n: int, *, seed: int = 0) -> np.ndarray:
+        """Posterior predictive draws: what judging the whole pool may say.
+
+        Parameters
+        ----------
+        n
+            Number of draws, each of parameters of its own where there are as many.
+        seed
+            Of the judgments.
+
+        Returns
+        -------
+        numpy.ndarray
+            A judgment of every cell, by one assessor: float32, shape (n, cells).
+        """
+        drawn = self.parameters(n)
+        drawn = drawn.reshape(-1, drawn.shape[-1])
+        draws = jnp.asarray(drawn[np.arange(n) * len(drawn) // n])
+        levels, own = jnp.asarray(self.levels), _told_apart(self.table, self.labels)
+        cells = np.arange(len(self.table.pool))
+        found = np.empty((n, len(cells)), np.float32)
+        for first in cells[::BLOCK]:
+            some = cells[first : first + BLOCK]
+            said = inference.judgments(
+                jax.random.fold_in(jax.random.key(seed), first),
+                self.table.rows(some, BLOCK, own=own),
+                draws,
+                levels,
+                model=self.model,
+                n_assessors=_n_assessors(self.labels),
+            )
+            found[:, first : first + len(some)] = np.asarray(said)[:, : len(some)]
+        return found
 
     def _reach(self, chunks: dict[int, np.ndarray]) -> Reach:
         """Of all levels above 0; what the lowest is, every judgment reaches."""

@@ -15,7 +15,8 @@ normal around the estimates,
     theta ~ N(U^, Cov^),      best_j = P(theta_j is the largest)                              (2)
 
 a posterior under a flat prior, approximate where few pairs are judged. Systems that return the
-same share it.
+same share it. `best_posterior` is the share of draws of `evenhand.beliefs` in which it is, where a
+model learned from the judgments: surer, and as right as that model.
 
 Where a measure counts faults (MAE, Swaps), a lower value is better: (1) and (2) are then of the
 values with their signs turned.
@@ -28,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from evenhand.beliefs import Beliefs
 from evenhand.confidence import percent
 from evenhand.errors import listed
 from evenhand.estimates import Estimate
@@ -56,6 +58,8 @@ class Standings(Result):
         Rank interval of each, equation (1).
     best
         Probability of being the best, equation (2); NaN where draws say nothing of some system yet.
+    best_posterior
+        The same in the eyes of a model that learned; None where none did.
     uncovered
         Systems that are left out, any of which may be better than these.
     notes
@@ -68,6 +72,7 @@ class Standings(Result):
     first: np.ndarray
     last: np.ndarray
     best: np.ndarray
+    best_posterior: np.ndarray | None = None
     uncovered: int = 0
     notes: tuple[str, ...] = ()
 
@@ -77,20 +82,26 @@ class Standings(Result):
         return tuple(s for s, first in zip(self.systems, self.first, strict=True) if first == 1)
 
     def _columns(self) -> dict[str, Any]:
-        return {
+        columns = {
             "system": self.systems,
             "estimate": self.value,
             "rank_low": self.first,
             "rank_high": self.last,
             "best": self.best,
         }
+        if self.best_posterior is not None:
+            columns["best_posterior"] = self.best_posterior
+        return columns
 
     def tables(self) -> list[Table]:
         """One table, a row a system."""
         title = (
-            f"Ranks, all intervals together at {percent(self.level)}; and the chance to be the best"
+            f"Ranks, all intervals together at {percent(self.level)}; and the chance to be the "
+            "best, were values jointly normal around the estimates"
         )
-        return [Table.of(title, self._columns(), {"best": 3})]
+        if self.best_posterior is not None:
+            title += ", and in the posterior of a model that learned"
+        return [Table.of(title, self._columns(), {"best": 3, "best_posterior": 3})]
 
     def notes_shown(self) -> tuple[str, ...]:
         """Who may be the best, and further notes."""
@@ -111,13 +122,15 @@ class Standings(Result):
         }
 
 
-def ranking(found: Estimate) -> Standings:
+def ranking(found: Estimate, beliefs: Beliefs | None = None) -> Standings:
     """Rank the systems of an estimate.
 
     Parameters
     ----------
     found
         Of `evenhand.estimators.estimate`.
+    beliefs
+        Of `evenhand.study.Study.beliefs`, to be told beside it.
 
     Returns
     -------
@@ -147,7 +160,7 @@ def ranking(found: Estimate) -> Standings:
         best[:] = np.nan
     order = covered[np.argsort(-sign * found.value[covered], kind="stable")]
     place = {j: i for i, j in enumerate(covered)}
-    among = np.ix_(covered, covered)
+    among, among_all = np.ix_(covered, covered), np.where(np.isnan(found.value), -1, group)
     better = np.zeros(k, int)
     worse = np.zeros(k, int)
     better[covered] = above[among].sum(0)
@@ -159,6 +172,7 @@ def ranking(found: Estimate) -> Standings:
         silent = listed([found.goal.target.systems[j] for j in np.flatnonzero(untold)])
         notes.append(
             f"draws say nothing yet of {silent}, so that nobody knows the chances to be the best"
+            + ("" if beliefs is None else " without believing a model")
         )
     return Standings(
         level=found.level,
@@ -167,6 +181,7 @@ def ranking(found: Estimate) -> Standings:
         first=1 + better[order],
         last=len(covered) - worse[order],
         best=best[[place[j] for j in order]],
+        best_posterior=None if beliefs is None else beliefs.best(among_all, sign)[order],
         uncovered=k - len(covered),
         notes=tuple(notes),
     )

@@ -52,6 +52,7 @@ from evenhand.utilities import Utility
 # NumPyro takes half a second to import, which a command that fits nothing need not wait for: what
 # needs it is imported where it is used.
 if TYPE_CHECKING:
+    from evenhand.beliefs import Beliefs
     from evenhand.estimates import Estimate
     from evenhand.models import Model
     from evenhand.plans import Plan
@@ -558,6 +559,25 @@ class Study:
             model=model,
             method=method,
         )
+
+    def beliefs(
+        self, *, model: Model | None = None, method: str = "laplace", seed: int = 0
+    ) -> Beliefs:
+        """What a model that learns from all judgments believes of the systems' values.
+
+        Draws of its posterior, for `evenhand.standings.ranking` to tell beside estimates, or for
+        ArviZ. No estimate: it is as right as the model (`evenhand.beliefs`).
+
+        Parameters
+        ----------
+        model, method
+            What learns, and how it is fitted.
+        seed
+            Of the draws.
+        """
+        from evenhand.beliefs import believed
+
+        return believed(self._snapshot(), model=model, method=method, seed=seed)
 
     def export(
         self,

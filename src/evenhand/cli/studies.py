@@ -218,7 +218,8 @@ def estimate(
         raise click.UsageError(
             "--stop-when is answered beside the estimates: ask without --pairs, --against, --ranks"
         )
-    found = Study.open(study).estimate(level=level, question=question, bounds=bounds, **options)
+    opened = Study.open(study)
+    found = opened.estimate(level=level, question=question, bounds=bounds, **options)
     answer, picture = found, "plot_estimate"
     if pairs:
         answer, picture = found.pairs, "plot_comparisons"
@@ -228,7 +229,9 @@ def estimate(
     elif ranks:
         from evenhand.standings import ranking
 
-        answer, picture = ranking(found), "plot_standings"
+        learned = found.estimator in ("difference", "cross-fitted")
+        answer = ranking(found, opened.beliefs() if learned else None)
+        picture = "plot_standings"
     show(answer, form)
     if plot is not None:
         from evenhand import pictures

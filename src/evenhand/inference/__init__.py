@@ -14,7 +14,7 @@ room           holds
 `energies`     the log density as a function of flat parameters, and its derivatives
 `climbs`       the way down to the mode
 `fits`         `laplace`, `svi` and `nuts`
-`predictions`  moments of cells
+`predictions`  moments of cells, and judgments simulated
 =============  =====================================================================
 
 References
@@ -27,6 +27,16 @@ from __future__ import annotations
 
 from evenhand.inference.energies import energy, parameters
 from evenhand.inference.fits import DRAWS, Fitted, laplace, nuts, svi
-from evenhand.inference.predictions import moments
+from evenhand.inference.predictions import judgments, moments
 
-__all__ = ["DRAWS", "Fitted", "energy", "laplace", "moments", "nuts", "parameters", "svi"]
+__all__ = [
+    "DRAWS",
+    "Fitted",
+    "energy",
+    "judgments",
+    "laplace",
+    "moments",
+    "nuts",
+    "parameters",
+    "svi",
+]

@@ -21,7 +21,7 @@ HEADINGS: Mapping[str, str] = {
     "p_all": "p (all)",
     "rank_low": "best rank",
     "rank_high": "worst rank",
-    "best": "chance to be best",
+    "best": "chance to be best (joint normal)",
     "n_judged": "pairs judged",
     "max_share": "largest share",
     "ess": "effective size",
