@@ -61,6 +61,7 @@ def test_it_is_the_pool_that_would_be_made(folder, monkeypatch):
     assert len(calls) == 1
 
 
+@pytest.mark.slow
 def test_a_study_runs_on_it(folder, monkeypatch):
     """Draws, judgments, a learned round and estimates are those of a pool that was made."""
     answers = []

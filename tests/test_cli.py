@@ -839,6 +839,7 @@ def test_the_json_of_an_estimate(run, here):
         assert row["estimate"] == pytest.approx(system["estimate"] - mean)
 
 
+@pytest.mark.slow
 def test_a_late_system_is_null_until_a_round_covers_it(run, here):
     ran = run("add", "judged", "late.run")
     assert ran == (0, "added late: 20 pairs that no earlier one returned\n", "")
@@ -921,6 +922,21 @@ def test_all_pairs(run, here):
     assert whole["notes"] == [
         "a and twin return the same rankings: they differ by exactly 0, whatever is judged"
     ]
+
+
+@pytest.mark.slow
+def test_chances_of_a_model_stand_beside_those_of_estimates_that_use_it(run, here):
+    assert run("draw", "judged", "--budget", 6, "--seed", 2).status == 0
+    assert run("judge", "judged", "qrels").status == 0
+    ask = ("estimate", "judged", "--ranks", "--format", "json")
+    plain = strict(run(*ask).out)["systems"]
+    both = strict(run(*ask, "--estimator", "difference").out)["systems"]
+    assert [list(row)[-1] for row in (plain[0], both[0])] == ["best", "best_posterior"]
+    assert sum(row["best_posterior"] for row in both) == pytest.approx(1)
+    table = run("estimate", "judged", "--ranks", "--estimator", "difference").out
+    assert table.startswith("Ranks, all intervals together at 95%; and the chance to be the best, ")
+    assert "were values jointly normal" in table
+    assert "posterior of a model that learned" in " ".join(table.split())
 
 
 @pytest.mark.slow

@@ -154,6 +154,7 @@ def ordered(row: np.ndarray) -> dict[str, float]:
     return {f"d{d}": -float(r) for r, d in enumerate(row)}
 
 
+@pytest.mark.slow
 def test_what_was_seen_of_the_rest_is_estimated():
     """30 studies in which a late system's own documents cannot be drawn.
 
@@ -193,6 +194,7 @@ def test_what_was_seen_of_the_rest_is_estimated():
     assert (np.mean(width, 0) < 0.9).all()
 
 
+@pytest.mark.slow
 def test_a_study(tmp_path):
     """A system that arrives late bounds them all, until a round has topped up."""
     rows = {"a": "abcdefghij", "b": "badcfehgji"}

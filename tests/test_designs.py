@@ -48,6 +48,7 @@ def objective(goal, q, utility):
 # Every design
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool_name", POOLS)
 @pytest.mark.parametrize("kind", DESIGNS)
 def test_every_design_is_a_proposal(tiny, make_goal, kind, pool_name):

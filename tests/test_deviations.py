@@ -157,6 +157,7 @@ def test_systems_of_one_ranking_differ_by_their_scores():
     assert targets.target(goal.target.pool, "P@2").identical() == [[0, 1, 2]]
 
 
+@pytest.mark.slow
 def test_a_study(tmp_path):
     rng = np.random.default_rng(0)
     rating = rng.integers(1, 6, (10, 12))

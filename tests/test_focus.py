@@ -378,6 +378,7 @@ def test_simulated_studies_are_unbiased_and_name_the_best_more_often(world):
         simulate(goals.best(target), utility, budgets=[40], focus=[0])
 
 
+@pytest.mark.slow
 def test_rounds_that_are_not_focused_gain_nothing_by_being_two(world):
     # For the goal `rank` the same studies are replicated to compare with.
     target, utility = world

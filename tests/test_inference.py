@@ -151,6 +151,7 @@ def test_laplace_is_deterministic():
         np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.slow
 def test_blocks_do_not_matter():
     whole, cut = fitted(graded), mode(graded, data(graded), blocks=4)
     assert cut.converged[0]

@@ -107,6 +107,7 @@ def test_norms_by_entry_are_those_by_tables(monkeypatch, k, signed):
         np.testing.assert_array_equal(made.norms() == 0, tables == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("piece", [1 << 20, 200])
 @pytest.mark.parametrize("k", [3, 4, 20])

@@ -66,6 +66,7 @@ def every_sample(q: list[float], n: int, utility: np.ndarray):
             yield chance, independent(q, np.repeat(range(3), counts).tolist(), utility)
 
 
+@pytest.mark.slow
 def test_the_bias_falls_like_one_over_n_and_the_correction_takes_it_off():
     """Three cells, all outcomes of 4, 8 and 16 draws."""
     goal, q = one_list("DCG(log='e')@3", 3), [0.5, 0.2, 0.3]
@@ -109,6 +110,7 @@ def some_queries(queries: int = 6, seed: int = 3):
     return cells, (rng.random(len(cells)) < 0.6) * 1.0
 
 
+@pytest.mark.slow
 def test_exact_where_it_must_be():
     """For a census; and where all utilities are alike, whatever is drawn."""
     cells, utility = some_queries()
@@ -137,6 +139,7 @@ def test_exact_where_it_must_be():
     assert one.pairs.value[twins] == one.pairs.low[twins] == one.pairs.high[twins] == 0
 
 
+@pytest.mark.slow
 def test_rounds_are_put_together_by_weights_fixed_in_advance():
     """Two rounds, the second of which knows the first: sums by their definition, in loops."""
     cells, utility = some_queries(3)

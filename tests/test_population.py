@@ -106,6 +106,7 @@ def test_the_mean_of_its_estimate_is_the_variance_between_queries(sampler):
     assert (4 * error < 0.4 * truth).all()
 
 
+@pytest.mark.slow
 def test_control_variates_move_it_little():
     made, utility = world(np.random.default_rng(2))
     goal = goals.rank(targets.target(made, f"DCG@{DEPTH}"))
@@ -142,6 +143,7 @@ def test_a_difference_is_the_same_whatever_it_is_asked_with():
     np.testing.assert_allclose(shown.std_error, asked.contrast_std_error, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_intervals_for_queries_like_these_cover():
     # 200 sets of 40 queries out of endlessly many: coverage of .95 is known to .015, so that it
     # leaves [.9, .99] in less than one of 1,000 runs. For these queries alone it would be .8.
@@ -174,6 +176,7 @@ def of_rounds(goal, rounds):
     return made(goal, rounds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measure", ["nDCG@5", "AP@12", "Rprec", "Swaps"])
 def test_a_census_is_students_interval_of_its_queries(measure):
     made, utility = world(np.random.default_rng(4))
@@ -197,6 +200,7 @@ def test_a_census_is_students_interval_of_its_queries(measure):
     np.testing.assert_allclose([pairs.low[at], pairs.high[at]], [low, high], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_intervals_of_a_ratio_for_queries_like_these_cover():
     # 100 sets of 40 queries out of endlessly many, 9 of 12 documents of each judged: coverage of
     # .95 is known to .022 for one system, so that less than .87 is seen in one of 5,000 runs.

@@ -189,6 +189,7 @@ def test_enumerated_second_round_that_learned_is_unbiased(few_ahead):
     np.testing.assert_allclose(found[0][1].weights, [1 / (1 + 2**0.5), 2**0.5 / (1 + 2**0.5)])
 
 
+@pytest.mark.slow
 def test_a_round_that_learned_is_biased_where_it_is_taken_as_fixed(few_ahead):
     _, found = two_rounds(())
     mean = sum(p * e.value for p, e in found)

@@ -160,6 +160,7 @@ def test_levels_from_above_nothing():
     assert (moments.reach.chance[:, 0] == 1).all()
 
 
+@pytest.mark.slow
 def test_real_utilities():
     rng = np.random.default_rng(3)
     cells = rng.permutation(len(table().pool))[:60]
@@ -206,6 +207,7 @@ def assert_same(first, second, atol=0.0):
         np.testing.assert_allclose(one, other, rtol=0, atol=atol, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_fit_depends_on_its_own_labels_alone():
     mine = labels(50)
     first = fit(mine, labels(50, seed=5), labels(50, seed=6))[0]
@@ -223,6 +225,7 @@ def many():
     return Labels(np.tile(given.cells, 5), np.tile(given.utility, 5))
 
 
+@pytest.mark.slow
 def test_longer_neighbours_only_round_otherwise():
     mine = Labels(labels(250).cells[:50], labels(250).utility[:50])
     alone, beside = (NumPyroPrior(table()).fit(sets)[0] for sets in ([mine], [mine, many()]))

@@ -80,6 +80,7 @@ def truth(goal: goals.Goal, grade: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return utility, gradient(goal.target.pool, goal.target.measure, levels).value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_census_is_the_value(name):
     cells, grade = made()
@@ -160,6 +161,7 @@ def test_norms_of_a_design_are_those_expected(name, kind):
         np.testing.assert_allclose(found.norms()[cell], expected, rtol=1e-5, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_cross_fitted():
     cells, grade = made(queries=6)
     goal = asked("AP@20", cells)
@@ -175,6 +177,7 @@ def test_cross_fitted():
     assert "not exactly unbiased" in found.notes[0]
 
 
+@pytest.mark.slow
 def test_cross_fitted_with_several_levels():
     """12 studies: predictions of utilities between two levels make the errors smaller."""
     cells, grade = made(queries=6)
@@ -199,6 +202,7 @@ def test_cross_fitted_with_several_levels():
     assert fitted[0].pairs.std_error[twins] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["AP@20", GRADED])
 def test_predictions_of_what_is_certain_do_not_matter(name):
     cells, grade = made(queries=6)
@@ -220,6 +224,7 @@ def test_predictions_of_what_is_certain_do_not_matter(name):
     assert np.abs(moved).max() > 1e-4  # of what is not certain they do
 
 
+@pytest.mark.slow
 def test_a_correction_leads_nowhere_that_a_ratio_cannot_be():
     """One query; of what is not on top few pairs are drawn, each of which stands for fifty."""
     cells, _ = made(queries=1, documents=300, depth=300)

@@ -653,6 +653,7 @@ def test_one_query_and_one_system(tmp_path):
         study.report(question="population")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("measure", "said"), [("nDCG@3", "is a ratio"), ("Swaps@5", "is unbiased")]
 )

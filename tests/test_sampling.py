@@ -396,6 +396,7 @@ def test_draws_are_a_function_of_the_key(fifty, sampler):
     assert sampler in repr(sample)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_samplers_work_under_vmap(fifty, sampler):
     law = SAMPLERS[sampler]
@@ -676,6 +677,7 @@ def test_a_fold_with_one_free_draw_counts_with_its_square(sampler):
 # What is refused
 
 
+@pytest.mark.slow
 def test_faults_are_told(fifty):
     key = jax.random.key(0)
     with pytest.raises(EvenhandError, match="at least 1, got 0"):

@@ -108,6 +108,7 @@ def test_draws_that_found_nothing_stop_nobody(tmp_path, measure, interval, n, ru
     assert any("cannot be told" in note for note in found.for_population().notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_a_census_that_found_nothing_does(tmp_path, rule):
     """Then all are known to be alike, but only systems that return the same are the best."""

@@ -258,6 +258,7 @@ def test_a_draw_is_recorded(make):
     assert q.sum() == pytest.approx(1, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_a_budget_for_several_looks(make):
     study = make()
     made = study.draw(N, seed=3, looks=3)

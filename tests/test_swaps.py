@@ -229,6 +229,7 @@ def test_draws_in_pairs():
             draw(key, made, **{"n": 3, "in_pairs": True, **options})
 
 
+@pytest.mark.slow
 def test_what_was_not_drawn_in_pairs_is_refused():
     goal = asked("Swaps")
     grade = grades(goal)
@@ -335,6 +336,7 @@ def test_intervals_cover():
     assert np.mean(covered) > 0.85
 
 
+@pytest.mark.slow
 def test_a_study(tmp_path):
     """Drawn in pairs, stored, and estimated twice: the second round learns."""
     rng = np.random.default_rng(0)
