@@ -12,6 +12,7 @@ from evenhand.designs import design
 from evenhand.errors import EvenhandError
 from evenhand.estimators import estimate
 from evenhand.plans import forecast, plan
+from evenhand.reports.gathering import gather
 from evenhand.sampling import draw
 from evenhand.stages import Round
 from evenhand.standings import ranking
@@ -259,6 +260,9 @@ def test_a_study_says_where_no_round_can_follow(tmp_path):
     study.judge({"q": {f"d{i}": i % 2 for i in range(6)}})
     with pytest.raises(EvenhandError, match="names 1 rounds, and all are drawn"):
         study.plan(half_width=0.1)
+    told = gather(study._snapshot(), study.store.read()).conclusion
+    assert told.needed is None
+    assert any("would decide is not known: the study's plan" in one for one in told.remarks)
 
 
 def test_a_top_up_is_no_round_of_the_plan(tmp_path):

@@ -173,8 +173,13 @@ def foresee(at: Snapshot, found: Estimate | None, *, population: bool = False) -
         What the rounds that are wholly judged say; None where there are none.
     population
         Add the between-query variance.
+
+    Raises
+    ------
+    StudyError
+        If the study's plan has no further round.
     """
-    rounds, _ = at.whole()
+    upcoming, (rounds, _) = at.next_planned(), at.whole()
     known = np.isfinite(at.ledger.utility()) & (not any(r.rejudged for r in rounds))
     learn = found is not None and found.estimator != "importance"
     proposal = propose(
@@ -192,11 +197,10 @@ def foresee(at: Snapshot, found: Estimate | None, *, population: bool = False) -
         second = learned_utility(proposal.posterior, len(pool)).second_moment
     else:
         second = rank_utility(pool).second_moment * (at.top_utility or 1.0) ** 2
-    plan, n_drawn = at.settings.plan, at.ledger.n_ordinary
-    if plan is not None and n_drawn < len(plan):
-        sizes = [*((at.planned(rounds) or []) if rounds else []), plan[n_drawn]]
-    else:
+    if upcoming is None:
         sizes = unplanned(len(stages(rounds)) + 1).tolist()
+    else:
+        sizes = [*((at.planned(rounds) or []) if rounds else []), upcoming]
     return forecast(
         # Whatever pairs it is focused on.
         replace(proposal.design, goal=replace(at.goal, target=proposal.design.goal.target)),

@@ -93,6 +93,25 @@ class Snapshot:
         later = [planned[r.name] for r in rounds if r.depends_on]
         return [sum(together), *later] if together else later
 
+    def next_planned(self) -> int | None:
+        """Planned draws of the round that comes next; None where nothing was planned.
+
+        Raises
+        ------
+        StudyError
+            If all rounds of the plan are drawn.
+        """
+        plan, drawn = self.settings.plan, self.ledger.n_ordinary
+        if plan is None:
+            return None
+        if drawn >= len(plan):
+            raise StudyError(
+                f"the study's plan names {len(plan)} rounds, and all are drawn: no "
+                "further round can be planned",
+                hint="a plan cannot be changed after the first judgment: start a new study",
+            )
+        return plan[drawn]
+
     def prior(
         self,
         files: Sequence[Stored] | None = None,

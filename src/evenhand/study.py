@@ -370,13 +370,6 @@ class Study:
             raise EvenhandError(
                 "one query says nothing of other queries", hint="ask for this set of queries"
             )
-        planned = at.settings.plan
-        if planned is not None and at.ledger.n_ordinary >= len(planned):
-            raise StudyError(
-                f"the plan of {at.folder} names {len(planned)} rounds, and all are drawn: no "
-                "further round can be planned",
-                hint="a plan cannot be changed after the first judgment: start a new study",
-            )
         found = answer(at, level=level) if at.whole()[0] else None
         return plan(
             foresee(at, found, population=question == "population"),
