@@ -115,6 +115,8 @@ def test_who_is_the_best():
     assert found.best(np.array([0, 1, 1]), -1)[0] == pytest.approx(ndtr(1), abs=0.013)
     assert found.best(np.array([-1, 1, 1]), 1).tolist() == [0, 1, 1]
     assert found.best(np.array([-1, -1, -1]), 1).tolist() == [0, 0, 0]
+    lost = Beliefs("m", ("a", "b", "c"), np.where(value == value[0, 0], np.nan, value))
+    assert np.isnan(lost.best(np.array([0, 1, 1]), 1)).all()
 
 
 def test_told_beside_estimates(tmp_path):

@@ -61,6 +61,8 @@ class Beliefs:
     def best(self, groups: np.ndarray, sign: int) -> np.ndarray:
         """In which share of the draws each system is the best, ties split: shape (systems,).
 
+        NaN where the model's fit is not finite.
+
         Parameters
         ----------
         groups
@@ -71,6 +73,8 @@ class Beliefs:
         """
         among = np.unique(groups[groups >= 0])
         merit = sign * self.value[:, among]
+        if not np.isfinite(merit).all():
+            return np.full(len(groups), np.nan)
         leads = merit >= merit.max(1, keepdims=True, initial=-np.inf) - 1e-12
         chance = np.zeros(len(groups))
         chance[among] = (leads / leads.sum(1, keepdims=True)).mean(0)
@@ -132,7 +136,7 @@ def _of_lists(target: Target, utility: np.ndarray, gain: np.ndarray) -> np.ndarr
     order, lists = layout(pool, measure)
     where = jnp.asarray(pool.query), jnp.asarray(pool.cell[order])
     value = _by_draw(
-        jnp.asarray(utility, jnp.float64),
+        jnp.asarray(utility),
         *where,
         lists,
         measure=measure,
@@ -157,7 +161,7 @@ def _by_draw(
     below = jnp.append(0.0, top[:-1])
 
     def one(said: jax.Array) -> jax.Array:
-        reached = jnp.clip((said[:, None] - below) / (top - below), 0.0, 1.0)
+        reached = jnp.clip((said[:, None].astype(top.dtype) - below) / (top - below), 0.0, 1.0)
         counts = jnp.zeros((shape[1], len(gain))).at[query].add(reached)
         found = by_list(reached[cell], jnp.tile(counts, (shape[0], 1)), lists, measure, gain)
         return found.reshape(shape).mean(1)

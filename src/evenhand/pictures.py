@@ -338,7 +338,7 @@ def plot_standings(standings: Standings, *, ax: Axes | None = None) -> Axes:
     ax.set_xlim(0.4, k + 1.4)
     ax.set_xlabel(
         f"rank: all intervals together at {percent(standings.level)}; "
-        "chance to be the best in colour"
+        "chance to be the best (joint normal) in colour"
     )
     _plain(ax)
     return ax

@@ -25,16 +25,18 @@ values with their signs turned.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evenhand.beliefs import Beliefs
 from evenhand.confidence import percent
 from evenhand.errors import listed
 from evenhand.estimates import Estimate
 from evenhand.goals import pairs as all_pairs
 from evenhand.tables import Result, Table, rows
+
+if TYPE_CHECKING:
+    from evenhand.beliefs import Beliefs
 
 __all__ = ["Standings", "ranking"]
 
