@@ -16,7 +16,7 @@ normal around the estimates,
 
 a posterior under a flat prior, approximate where few pairs are judged. Systems that return the
 same share it. `best_posterior` is the share of draws of `evenhand.beliefs` in which it is, where a
-model learned from the judgments: surer, and as right as that model.
+model learned from the judgments: as right as that model.
 
 Where a measure counts faults (MAE, Swaps), a lower value is better: (1) and (2) are then of the
 values with their signs turned.
