@@ -101,7 +101,8 @@ def believed(
     posterior = prior.fit([at.ledger.to_learn()])[0]
     n = int(np.clip(MOST // max(len(known), 1), 16, DRAWS))
     utility = posterior.simulate(n, seed=seed)
-    # A model of utilities one by one says nothing else than these; levels of others are no such.
+    # What lists divide by counts documents by level: those of the model, where it knows utilities
+    # one by one (of another `levels` are a centre and a scale), else those that were judged.
     levels = posterior.levels.astype(utility.dtype)
     said = levels if np.isin(utility[0], levels).all() else at.ledger.labels.utility
     sure = np.isfinite(known)
