@@ -8,23 +8,31 @@ rounding, whatever the sampler.
 
 from __future__ import annotations
 
-import atexit
 import functools
 import itertools
 import math
 import os
-import shutil
-import tempfile
+import platform
+import re
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-# Most of the suite's time is compilation, and much of it of the same functions: workers and the
-# processes that tests start share what was compiled. JAX reads these when it is imported. The first
-# process makes the folder and removes it; a folder of the user's own is left alone.
+from platformdirs import user_cache_path
+
+# Half of the suite's time is compilation. Workers, the processes that tests start and later runs
+# share what was compiled, in the user's cache folder, one folder for each kind of processor. JAX
+# reads these when it is imported; a folder of the user's own is left alone.
+CACHE_BYTES = 1 << 30
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    compiled = tempfile.mkdtemp(prefix="evenhand-tests-")
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled
-    atexit.register(shutil.rmtree, compiled, ignore_errors=True)
+    cpuinfo = Path("/proc/cpuinfo")
+    flags = re.search(r"^flags.*", cpuinfo.read_text(), re.M) if cpuinfo.exists() else None
+    processor = flags.group() if flags else platform.processor()
+    CACHE = user_cache_path("evenhand") / f"tests-{zlib.crc32(processor.encode()):08x}"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(CACHE)
+else:
+    CACHE = None
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
@@ -46,6 +54,17 @@ BATCH = 512
 # Compiling costs more than running here.
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 LAST = 1.0 - 2.0**-52  # the largest uniform that JAX makes
+
+
+def pytest_sessionfinish(session):
+    """Keep what was compiled within `CACHE_BYTES`: the oldest goes first."""
+    if CACHE is None or hasattr(session.config, "workerinput"):
+        return
+    entries = sorted(CACHE.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+    sizes = itertools.accumulate(path.stat().st_size for path in entries)
+    for path, size in zip(entries, sizes, strict=True):
+        if size > CACHE_BYTES:
+            path.unlink()
 
 
 @pytest.fixture(autouse=True, scope="module")
