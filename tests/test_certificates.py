@@ -33,7 +33,7 @@ from evenhand.certificates.baselines import (
 from evenhand.certificates.cases import Certificate
 from evenhand.designs import DESIGNS, Gap
 from evenhand.errors import EvenhandError, PrecisionError
-from evenhand.measures import parse
+from evenhand.measures import grammar
 from evenhand.pools import pool
 from evenhand.study import Study
 from evenhand.targets import target
@@ -316,7 +316,7 @@ def test_a_dense_pool_of_shifted_rankings():
                 order[: int(by)] = order[: int(by)][::-1]
             runs[name][query] = {f"d{d}": float(documents - i) for i, d in enumerate(order)}
         grades[query] = {f"d{d}": int(g) for d, g in enumerate(grade)}
-    found = certify_runs(read_runs(runs), parse("DCG@20"), qrels=read_qrels(grades))
+    found = certify_runs(read_runs(runs), grammar.measure("DCG@20"), qrels=read_qrels(grades))
     assert found.passed, str(found)
     assert (found.cells, found.queries, found.utility) == (40, 2, "judged")
 
@@ -343,7 +343,7 @@ def test_trec8(judged):
     runs = read_runs(folder / "runs-top100")
     runs = runs.select([system for system in runs.systems if system in names])
     qrels = read_qrels(folder / "qrels.trec8.adhoc.gz") if judged else None
-    found = certify_runs(runs, parse("DCG@100"), qrels=qrels, n_baselines=3)
+    found = certify_runs(runs, grammar.measure("DCG@100"), qrels=qrels, n_baselines=3)
     assert found.passed, str(found)
     assert (found.systems, found.queries) == (71, 50)
 

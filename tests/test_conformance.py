@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from evenhand.errors import EvenhandError
 from evenhand.evaluation import evaluate
-from evenhand.measures import Measure, parse
+from evenhand.measures import Measure, grammar
 from evenhand.trec import Qrels, Runs, read_prels, read_qrels, read_runs
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -45,7 +45,7 @@ SHARED = ["map", "Rprec", "ndcg", *named(1, 5, 10, 20, 100, 1000)]
 
 def at_level(name: str, level: float) -> Measure:
     """A measure of trec_eval with its option -l, which nDCG takes no notice of."""
-    measure = parse(name)
+    measure = grammar.measure(name)
     return replace(measure, rel=level) if hasattr(measure, "rel") else measure
 
 
@@ -241,7 +241,7 @@ def test_trec_eval_fixtures(run, qrels, output, options, n_values):
     wanted = {}
     for name in expected:
         if name == "ndcg_1=3,2=9,4=4.5":
-            wanted[name] = parse("nDCG(gains={0:0,1:3,2:9,3:3,4:4.5})")
+            wanted[name] = grammar.measure("nDCG(gains={0:0,1:3,2:9,3:3,4:4.5})")
         elif name != "rbp":  # which takes another p there, where none is given
             try:
                 wanted[name] = at_level(name, options.get("level", 1))

@@ -14,7 +14,7 @@ from evenhand.controls import control, control_variates, cross_fit, labels
 from evenhand.designs import design, variance
 from evenhand.errors import EvenhandError, SupportError
 from evenhand.estimators import estimate
-from evenhand.features import features
+from evenhand.features import feature_table
 from evenhand.judgments import Labels
 from evenhand.precision import in_float64
 from evenhand.prior import NumPyroPrior
@@ -434,7 +434,7 @@ def test_enumerated_cross_fit_of_the_real_model_is_unbiased(tiny, make_goal, sam
     target, _ = tiny(pool_name)
     utility = np.array([1.0, 0.0, 1.0, 0.0, 1.0, 1.0])
     goal = make_goal(target, "rank")
-    prior = NumPyroPrior(features(target.pool))
+    prior = NumPyroPrior(feature_table(target.pool))
     plan = design(goal, flat(target.pool), floor=0.3)
     for sampler in ("distinct", "iid"):
         outcomes, means = [], []
@@ -458,7 +458,7 @@ def test_enumerated_cross_fitted_round_with_stochastic_fits_is_unbiased(
     target, _ = tiny(pool_name)
     utility = np.array([1.0, 0.0, 1.0, 0.0, 1.0])
     goal = make_goal(target, "rank")
-    prior = NumPyroPrior(features(target.pool), method="svi")
+    prior = NumPyroPrior(feature_table(target.pool), method="svi")
     plan = design(goal, flat(target.pool), floor=0.3)
     outcomes, means = [], []
     for chance, sample in samples(goal, plan.q, "distinct", 3, fold):

@@ -13,7 +13,7 @@ import pytest
 
 from evenhand import diagnostics
 from evenhand.diagnostics import DRAWS
-from evenhand.features import features
+from evenhand.features import feature_table
 from evenhand.judgments import Labels
 from evenhand.pools import pool
 from evenhand.prior import NumPyroPrior
@@ -32,7 +32,7 @@ def table():
         }
         for j in range(3)
     }
-    return features(pool(read_runs(runs), depth=20))
+    return feature_table(pool(read_runs(runs), depth=20))
 
 
 @functools.cache
@@ -260,7 +260,7 @@ def test_a_few_judgments_that_carry_the_fit_are_told():
         f"s{j}": {f"q{q}": {f"d{d}": float(d * (j + 1) % 7) for d in range(4)} for q in range(60)}
         for j in range(2)
     }
-    own = features(pool(read_runs(runs), depth=4))
+    own = feature_table(pool(read_runs(runs), depth=4))
     cells = np.arange(0, len(own.pool), 4)
     rng = np.random.default_rng(0)
     said = np.exp(2.0 * rng.normal(size=len(cells)))

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from evenhand.errors import EvenhandError
 from evenhand.evaluation import Evaluation, evaluate
-from evenhand.measures import P, parse
+from evenhand.measures import P, grammar
 from evenhand.pools import pool
 from evenhand.targets import target
 from evenhand.trec import read_qrels, read_runs
@@ -290,7 +290,7 @@ def loop(run, qrels, queries, measure):
 
 def plain(measure, scores, grades):
     """The value of one list by the definition; grades by document, unjudged ones absent."""
-    measure = parse(measure)
+    measure = grammar.measure(measure)
     name, k = type(measure).__name__, measure.cutoff
     order = sorted(scores, key=lambda d: (scores[d], d.encode()), reverse=True)
     rel = getattr(measure, "rel", 1)
@@ -371,7 +371,7 @@ def test_equals_a_plain_loop(runs, qrels):
     found = attempt(runs, qrels, LINEAR)
     if found is None:
         return
-    for m, measure in enumerate(map(parse, LINEAR)):
+    for m, measure in enumerate(map(grammar.measure, LINEAR)):
         for j, name in enumerate(found.systems):
             expected = loop(runs[name], qrels, found.queries, measure)
             np.testing.assert_allclose(found.values[m, j], expected, rtol=0, atol=1e-10)
@@ -465,7 +465,9 @@ def test_a_pool_gives_what_its_runs_give_and_what_targets_give(runs, qrels):
         np.testing.assert_array_equal(again.unjudged, found.unjudged)
         grades = read_qrels(qrels)
         for m, measure in enumerate(measures):
-            judged, mean = mean_utility(cells.cells_of(grades), grades.grade, parse(measure))
+            judged, mean = mean_utility(
+                cells.cells_of(grades), grades.grade, grammar.measure(measure)
+            )
             utility = np.zeros(len(cells))
             utility[judged] = mean
             values = target(cells, measure).values(utility)
@@ -527,7 +529,7 @@ def test_graded_collections_equal_other_programs(runs, qrels):
             for query, part in rows.groupby("query")
         }
         first, second = at_2.evaluate(run), at_1.evaluate(run)
-        by_hand = loop(run, grades, found.queries, parse("DCG@20"))
+        by_hand = loop(run, grades, found.queries, grammar.measure("DCG@20"))
         for values, expected in zip(
             found.values[:, j],
             (

@@ -8,7 +8,7 @@ import pytest
 import evenhand.features
 import evenhand.utilities
 from evenhand.errors import EvenhandError
-from evenhand.features import features, signal
+from evenhand.features import feature_table, signal
 from evenhand.pools import pool, stretches
 from evenhand.trec import read_qrels, read_runs
 
@@ -54,7 +54,7 @@ def by_hand(depth):
 
 
 def test_columns_by_hand(cells):
-    table = features(cells)
+    table = feature_table(cells)
     expected = by_hand(depth=3)  # nothing was cut: the deepest rank
     assert table.names == tuple(expected)
     assert table.values.dtype == np.float32
@@ -66,8 +66,8 @@ def test_columns_by_hand(cells):
 
 def test_votes_know_the_depth():
     # Beyond the depth nothing counts, and the depth asked for scales the votes, reached or not.
-    assert features(pool(read_runs(RUNS), depth=2)).depth == 2
-    deep = features(pool(read_runs(RUNS), depth=10))
+    assert feature_table(pool(read_runs(RUNS), depth=2)).depth == 2
+    deep = feature_table(pool(read_runs(RUNS), depth=10))
     assert deep.depth == 10
     np.testing.assert_allclose(
         column(deep, "votes"), standardised(by_hand(10)["votes"]), rtol=2e-6, atol=2e-7
@@ -85,7 +85,7 @@ def test_every_column_is_standardised():
     }
     pooled = pool(read_runs(runs), depth=20)
     some = np.where(rng.random(len(pooled)) < 0.5, rng.normal(size=len(pooled)), np.nan)
-    table = features(pooled, {"clicks": some})
+    table = feature_table(pooled, {"clicks": some})
     np.testing.assert_allclose(table.values.mean(0), 0, atol=1e-5)
     np.testing.assert_allclose(table.values.std(0), 1, rtol=1e-5)
 
@@ -93,8 +93,8 @@ def test_every_column_is_standardised():
 def test_a_constant_column_is_zero(cells):
     # A column that says nothing must not be blown up to noise of deviation 1.
     one = pool(read_runs({"x": {"q1": {"a": 1.0}, "q2": {"b": 5.0}}}))
-    np.testing.assert_array_equal(features(one).values, 0)
-    table = features(cells, {"same": np.full(5, 0.1), "only": np.array([np.nan, 3, 3, 3, 3])})
+    np.testing.assert_array_equal(feature_table(one).values, 0)
+    table = feature_table(cells, {"same": np.full(5, 0.1), "only": np.array([np.nan, 3, 3, 3, 3])})
     for name in ("same", "same^2", "only", "only^2"):
         np.testing.assert_array_equal(column(table, name), 0, err_msg=name)
     assert column(table, "only known").std() > 0
@@ -102,7 +102,7 @@ def test_a_constant_column_is_zero(cells):
 
 def test_signals(cells):
     full, part = np.array([1.0, 2, 4, 8, 16]), np.array([1.0, np.nan, 3, 8, np.inf])
-    table = features(cells, {"llm": full, "clicks": part})
+    table = feature_table(cells, {"llm": full, "clicks": part})
     assert table.names[7:] == ("llm", "llm^2", "clicks", "clicks^2", "clicks known")
     z = standardised(full)
     np.testing.assert_allclose(column(table, "llm"), z, rtol=1e-6)
@@ -113,7 +113,7 @@ def test_signals(cells):
         column(table, "clicks known"), standardised([1.0, 0, 1, 1, 0]), rtol=1e-6
     )
     # The pool's own columns do not move.
-    np.testing.assert_array_equal(table.values[:, :7], features(cells).values)
+    np.testing.assert_array_equal(table.values[:, :7], feature_table(cells).values)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_signals(cells):
 )
 def test_signals_that_are_refused(cells, given, says):
     with pytest.raises(EvenhandError, match=says):
-        features(cells, {"llm": given})
+        feature_table(cells, {"llm": given})
 
 
 def test_a_signal_from_a_table(cells):
@@ -141,7 +141,7 @@ def test_a_signal_from_a_table(cells):
 
 
 def test_rows_are_filled_up(cells):
-    table = features(cells)
+    table = feature_table(cells)
     wanted = np.array([4, 0, 0, 2])
     rows, filled = table.rows(wanted), table.rows(wanted, 7)
     assert rows.n_queries == filled.n_queries == 2
@@ -177,7 +177,7 @@ def test_names_of_documents_say_nothing():
             for j in range(3)
         }
         pooled = pool(read_runs(runs), depth=6)
-        return features(pooled, {"top": np.arange(len(pooled)) * 0.0})
+        return feature_table(pooled, {"top": np.arange(len(pooled)) * 0.0})
 
     plain, other = made(np.arange(12)), made(renamed)
     queries, documents = plain.pool.names(np.arange(len(plain.pool)))
@@ -195,12 +195,12 @@ def test_systems_that_came_later_betray_nothing():
     late = {"zz": {q: {f"new{i}": 1.0 + i for i in range(4)} for q in next(iter(RUNS.values()))}}
     both = pool(read_runs(RUNS, late), depth=5, after=early)
     assert len(both) > len(early)
-    whole, part = features(early), features(both, systems=early.systems)
+    whole, part = feature_table(early), feature_table(both, systems=early.systems)
     old = np.arange(len(early))
     np.testing.assert_array_equal(part.values[old], whole.values)
     np.testing.assert_array_equal(part.rows(old).votes, whole.rows(old).votes)
     assert np.isfinite(part.values).all()
-    assert np.abs(features(both).values[old] - whole.values).max() > 0.01
+    assert np.abs(feature_table(both).values[old] - whole.values).max() > 0.01
 
 
 @pytest.mark.parametrize("piece", [1, 7, 20])
@@ -211,8 +211,8 @@ def test_pieces_of_a_pool_make_the_same_features(monkeypatch, piece):
         for j in range(3)
     }
     cells = pool(read_runs(runs), depth=6)
-    whole = features(cells, systems=["s0", "s2"])
+    whole = feature_table(cells, systems=["s0", "s2"])
     monkeypatch.setattr(evenhand.features, "PIECE", piece)
     monkeypatch.setattr(evenhand.utilities, "PIECE", piece)
     assert len(list(stretches(cells.start, piece))) > 1
-    np.testing.assert_array_equal(features(cells, systems=["s0", "s2"]).values, whole.values)
+    np.testing.assert_array_equal(feature_table(cells, systems=["s0", "s2"]).values, whole.values)

@@ -16,7 +16,7 @@ from evenhand.controls import control_variates
 from evenhand.designs import design
 from evenhand.errors import EvenhandError, SupportError
 from evenhand.estimators import estimate
-from evenhand.features import features
+from evenhand.features import feature_table
 from evenhand.focus import AHEAD, FOCUSED, deciding, focused, pair_weights, root, tempered
 from evenhand.judgments import Labels
 from evenhand.loops import focused_studies, learned_rounds
@@ -333,7 +333,7 @@ def test_a_study_that_learns_is_focused_too(made, tmp_path):
 @pytest.mark.slow
 def test_learned_rounds_are_focused(world):
     target, utility = world
-    prior = NumPyroPrior(features(target.pool))
+    prior = NumPyroPrior(feature_table(target.pool))
     expected = []
     for goal in (goals.rank(target), goals.best(target)):
         key = jax.random.key(0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evenhand import measures
 from evenhand.curvature import Errors, even_parts, second_order
 from evenhand.errors import EvenhandError
 from evenhand.evaluation import evaluate
 from evenhand.gradients import Levels, gradient, turned
+from evenhand.measures import grammar
 from evenhand.pools import Pool, pool
 from evenhand.trec import read_runs
 
@@ -52,7 +52,7 @@ def test_values_are_those_of_complete_judgments(cells, name):
     for query, document, g in zip(*cells.names(np.arange(len(cells))), grade, strict=True):
         qrels.setdefault(query, {})[document] = int(g)
     # Rprec looks as deep as it must, here no deeper than the pool.
-    found = gradient(cells, measure := measures.parse(name), levels(measure, grade))
+    found = gradient(cells, measure := grammar.measure(name), levels(measure, grade))
     runs = {
         system: {
             query: {
@@ -78,7 +78,7 @@ def entries(cells: Pool):
 @pytest.mark.parametrize("name", NAMES)
 def test_slopes_are_those_of_central_differences(cells, name):
     """At estimates that lie anywhere, moved along what a judgment of each cell adds."""
-    measure = measures.parse(name)
+    measure = grammar.measure(name)
     grade = grades(cells, 2) if name in (GRADED, *SWAPS) else np.minimum(grades(cells, 2), 1)
     base = levels(measure, grade)
     rng = np.random.default_rng(3)
@@ -100,7 +100,7 @@ def test_slopes_are_those_of_central_differences(cells, name):
 @pytest.mark.parametrize("name", ["AP@6", "R@2", "nDCG@3"])
 def test_what_slopes_leave_out(cells, name):
     """Errors so small that third derivatives do not count: half the trace of the second ones."""
-    measure = measures.parse(name)
+    measure = grammar.measure(name)
     near = levels(measure, np.minimum(grades(cells, 4), 1))
     near = near._replace(reached=0.1 + 0.7 * near.reached)
     draws = np.arange(0, len(cells), 3)
@@ -123,7 +123,7 @@ def test_what_slopes_leave_out(cells, name):
 @pytest.mark.parametrize("name", ["AP@6", "Rprec", "nDCG@3", "wSwaps@4"])
 def test_second_derivatives_alone(cells, name):
     """Those of errors a thousandth as large, by differences, times a million."""
-    measure = measures.parse(name)
+    measure = grammar.measure(name)
     near = levels(measure, np.minimum(grades(cells, 4), 1))
     near = near._replace(reached=0.1 + 0.7 * near.reached)
     n = len(cells)
@@ -139,7 +139,7 @@ def test_second_derivatives_alone(cells, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_how_the_gradient_turns(cells, name):
     """By central differences along a direction, a share of it for each query and level."""
-    measure = measures.parse(name)
+    measure = grammar.measure(name)
     grade = grades(cells, 2) if name in (GRADED, *SWAPS) else np.minimum(grades(cells, 2), 1)
     near = levels(measure, grade)
     rng = np.random.default_rng(3)  # at whole counts some gradients jump
@@ -160,7 +160,7 @@ def test_how_the_gradient_turns(cells, name):
 
 def test_where_a_count_is_held_nothing_bends(cells):
     """As many are known to be relevant as are estimated: differences would meet a kink there."""
-    measure = measures.parse("R@2")
+    measure = grammar.measure("R@2")
     near = levels(measure, np.minimum(grades(cells, 4), 1))
     near = near._replace(least=near.counts(cells))
     n = len(cells)
@@ -172,7 +172,7 @@ def test_where_a_count_is_held_nothing_bends(cells):
 
 def test_a_group_of_fixed_size_is_certain_of_its_sum(cells):
     """Equal terms of one group: their sum over the group does not move, and with it N."""
-    measure = measures.parse("R@6")
+    measure = grammar.measure("R@6")
     near = levels(measure, np.ones(len(cells), int))
     draws = np.flatnonzero(cells.query == 1)
     n = len(draws)
@@ -188,7 +188,7 @@ def test_a_group_of_fixed_size_is_certain_of_its_sum(cells):
 def test_what_has_no_gradient(cells):
     for name in ("DCG@3", "MAE"):
         with pytest.raises(EvenhandError, match="has no gradient"):
-            gradient(cells, measures.parse(name), Levels(np.ones(1), np.zeros((len(cells), 1))))
+            gradient(cells, grammar.measure(name), Levels(np.ones(1), np.zeros((len(cells), 1))))
     two = Levels(np.array([1.0, 3.0]), np.zeros((len(cells), 2)))
     with pytest.raises(EvenhandError, match="relevant and not, got 2 levels"):
-        gradient(cells, measures.parse("AP@6"), two)
+        gradient(cells, grammar.measure("AP@6"), two)

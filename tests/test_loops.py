@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from evenhand import goals
-from evenhand.features import features
+from evenhand.features import feature_table
 from evenhand.loops import learned_rounds, study_that_learns
 from evenhand.prior import NumPyroPrior
 from evenhand.simulation import simulate, simulate_runs
@@ -27,7 +27,7 @@ DL2021 = Path(__file__).resolve().parents[2] / "shared" / "data" / "trec-dl-2021
 def world(made_target):
     """Goal, true utilities and a prior on made data."""
     target, utility = made_target(4)
-    return goals.rank(target), utility, NumPyroPrior(features(target.pool))
+    return goals.rank(target), utility, NumPyroPrior(feature_table(target.pool))
 
 
 class Stubborn:
@@ -115,7 +115,7 @@ def test_rare_relevance_is_not_worse(world):
     # With 40 studies on the same draws the ratio is known to 10 %.
     goal, utility, _ = world
     rare = np.where(np.random.default_rng(2).random(len(utility)) < 0.04, 1.0, 0.0)
-    prior = NumPyroPrior(features(goal.target.pool))
+    prior = NumPyroPrior(feature_table(goal.target.pool))
     found = simulate(goal, rare, budgets=[100], learn=[1], prior=prior, replications=40)
     ranks, learned = found.rows
     assert learned["bias_z"] < 5

@@ -12,7 +12,7 @@ from evenhand.devices import adds_in_order
 from evenhand.events import events
 from evenhand.goals import contrast, differences
 from evenhand.matrices import diagonal_and_row, parts
-from evenhand.measures import parse
+from evenhand.measures import grammar
 from evenhand.pools import pool
 from evenhand.targets import Target
 from evenhand.trec import read_runs
@@ -32,7 +32,7 @@ def weighed(seed: int, k: int, *, full: float = 0.3, signed: bool = False) -> Ta
     w[:20] = rng.random((20, 1)) * (np.arange(k) < k - 1)  # alike for all but the last
     if signed:
         w *= rng.choice([-1.0, 1.0], (n_cells, 1))
-    return Target.of_weights(cells, parse("DCG@10"), w)
+    return Target.of_weights(cells, grammar.measure("DCG@10"), w)
 
 
 def by_tables(monkeypatch, function):

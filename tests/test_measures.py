@@ -7,6 +7,7 @@ import pytest
 
 from evenhand import measures
 from evenhand.errors import EvenhandError
+from evenhand.measures import grammar
 
 
 @pytest.mark.parametrize(
@@ -77,10 +78,10 @@ from evenhand.errors import EvenhandError
     ],
 )
 def test_spellings_print_canonically_and_parse_back(written, canonical):
-    measure = measures.parse(written)
+    measure = grammar.measure(written)
     assert str(measure) == canonical
-    assert measures.parse(canonical) == measure
-    assert hash(measures.parse(canonical)) == hash(measure)
+    assert grammar.measure(canonical) == measure
+    assert hash(grammar.measure(canonical)) == hash(measure)
 
 
 @pytest.mark.parametrize(
@@ -129,12 +130,12 @@ def test_spellings_print_canonically_and_parse_back(written, canonical):
 )
 def test_refusals_say_why(written, says):
     with pytest.raises(EvenhandError, match=says):
-        measures.parse(written)
+        grammar.measure(written)
 
 
 def test_what_is_no_measure_is_refused():
     with pytest.raises(EvenhandError, match="expected a measure"):
-        measures.parse(10)
+        grammar.measure(10)
 
 
 @pytest.mark.parametrize(
@@ -153,28 +154,28 @@ def test_what_is_no_measure_is_refused():
 )
 def test_what_sampled_pairs_cannot_estimate_is_refused_with_the_reason(written, reason, instead):
     with pytest.raises(EvenhandError) as error:
-        measures.linear(written)
-    assert error.value.message.startswith(f"{measures.parse(written)} is not a sum over documents")
+        grammar.linear(written)
+    assert error.value.message.startswith(f"{grammar.measure(written)} is not a sum over documents")
     assert reason in error.value.message
     other = f", or take {instead}" if instead else ""
     assert error.value.hint == f"evaluate it with complete judgments (`evenhand evaluate`){other}"
     if instead:
-        assert str(measures.linear(instead)) == instead
+        assert str(grammar.linear(instead)) == instead
 
 
 def test_samples_estimate_sums_and_ratios():
     for name in ("P@10", "nDCG@10", "AP", "R@5", "Rprec", "MAE", "MSE@5", "Swaps", "wSwaps@5"):
-        assert str(measures.sampled(name)) == name
+        assert str(grammar.sampled(name)) == name
     for name in ("Judged@5", "P(judged_only=True)@5"):
         with pytest.raises(EvenhandError, match="cannot be estimated from sampled pairs"):
-            measures.sampled(name)
+            grammar.sampled(name)
 
 
 def test_what_is_linear_is_given_back():
-    assert measures.linear("P_10") == measures.P(cutoff=10)
+    assert grammar.linear("P_10") == measures.P(cutoff=10)
     for name in ("P@10", "DCG", "Gain@3", "RBP"):
-        assert isinstance(measures.linear(name), measures.Linear)
-        assert not isinstance(measures.linear(name), measures.Listwise)
+        assert isinstance(grammar.linear(name), measures.Linear)
+        assert not isinstance(grammar.linear(name), measures.Listwise)
 
 
 def test_weights_of_errors_and_swaps_by_hand():
@@ -201,42 +202,42 @@ def test_weights_of_errors_and_swaps_by_hand():
 
 def test_weights_by_hand():
     rank = np.array([1, 2, 3, 4])
-    np.testing.assert_allclose(measures.parse("P@2").weight(rank), [0.5, 0.5, 0, 0])
-    np.testing.assert_allclose(measures.parse("Gain@4").weight(rank), [0.25] * 4)
+    np.testing.assert_allclose(grammar.measure("P@2").weight(rank), [0.5, 0.5, 0, 0])
+    np.testing.assert_allclose(grammar.measure("Gain@4").weight(rank), [0.25] * 4)
     np.testing.assert_allclose(
-        measures.parse("DCG@3").weight(rank), [1, 0.6309297535714575, 0.5, 0], rtol=1e-15
+        grammar.measure("DCG@3").weight(rank), [1, 0.6309297535714575, 0.5, 0], rtol=1e-15
     )
     np.testing.assert_allclose(
-        measures.parse("DCG(log='e')").weight(rank)[:2], [1.4426950408889634, 0.9102392266268373]
+        grammar.measure("DCG(log='e')").weight(rank)[:2], [1.4426950408889634, 0.9102392266268373]
     )
     np.testing.assert_allclose(
-        measures.parse("DCG(log=10)").weight(np.array([9, 99])), [1, 0.5], rtol=1e-14
+        grammar.measure("DCG(log=10)").weight(np.array([9, 99])), [1, 0.5], rtol=1e-14
     )
     np.testing.assert_allclose(
-        measures.parse("RBP(p=0.5)").weight(rank), [0.5, 0.25, 0.125, 0.0625]
+        grammar.measure("RBP(p=0.5)").weight(rank), [0.5, 0.25, 0.125, 0.0625]
     )
-    np.testing.assert_allclose(measures.parse("RBP(p=0.5)@2").weight(rank), [0.5, 0.25, 0, 0])
+    np.testing.assert_allclose(grammar.measure("RBP(p=0.5)@2").weight(rank), [0.5, 0.25, 0, 0])
 
 
 def test_utilities_by_hand():
     grade = np.array([0.0, 1.0, 1.5, 3.0])
-    np.testing.assert_array_equal(measures.parse("P@2").utility(grade), [0, 1, 1, 1])
-    np.testing.assert_array_equal(measures.parse("P(rel=2)@2").utility(grade), [0, 0, 0, 1])
-    np.testing.assert_array_equal(measures.parse("DCG").utility(grade), grade)
+    np.testing.assert_array_equal(grammar.measure("P@2").utility(grade), [0, 1, 1, 1])
+    np.testing.assert_array_equal(grammar.measure("P(rel=2)@2").utility(grade), [0, 0, 0, 1])
+    np.testing.assert_array_equal(grammar.measure("DCG").utility(grade), grade)
     np.testing.assert_allclose(
-        measures.parse("DCG(gains='exp')").utility(grade), [0, 1, 2**1.5 - 1, 7]
+        grammar.measure("DCG(gains='exp')").utility(grade), [0, 1, 2**1.5 - 1, 7]
     )
-    mapped = measures.parse("Gain(gains={0:0,1:1,3:9})@5")
+    mapped = grammar.measure("Gain(gains={0:0,1:1,3:9})@5")
     np.testing.assert_array_equal(mapped.utility(np.array([3.0, 0.0, 1.0])), [9, 0, 1])
     with pytest.raises(EvenhandError, match=r"no gain for grade 1\.5"):
         mapped.utility(grade)
 
 
 def test_top_utility_is_known_where_it_can_be():
-    assert measures.parse("P@5").top_utility == 1
-    assert measures.parse("RBP").top_utility == 1
-    assert measures.parse("DCG").top_utility is None
-    assert measures.parse("DCG(gains={0:0,2:7})").top_utility == 7
+    assert grammar.measure("P@5").top_utility == 1
+    assert grammar.measure("RBP").top_utility == 1
+    assert grammar.measure("DCG").top_utility is None
+    assert grammar.measure("DCG(gains={0:0,2:7})").top_utility == 7
 
 
 @pytest.mark.parametrize(

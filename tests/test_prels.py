@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from evenhand.cli import main
 from evenhand.errors import EvenhandError, FormatError
 from evenhand.evaluation import evaluate
-from evenhand.measures import parse, sampled
+from evenhand.measures import grammar, sampled
 from evenhand.trec import read_prels, read_qrels, read_runs
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -477,11 +477,11 @@ def test_they_are_no_measures_of_a_study():
 
 def test_spellings():
     names = ["infAP", "xinfAP@1000", "infNDCG(gains='exp')@10", "statAP(rel=2)", "statP@5"]
-    assert [str(parse(name)) for name in names] == names
-    assert str(parse("infap")) == "infAP"
+    assert [str(grammar.measure(name)) for name in names] == names
+    assert str(grammar.measure("infap")) == "infAP"
     for name in ("statP", "statR"):
-        assert "needs a cutoff" in fault(parse, name, kind=EvenhandError).message
-    assert "no cutoff" in fault(parse, "statRprec@5", kind=EvenhandError).message
+        assert "needs a cutoff" in fault(grammar.measure, name, kind=EvenhandError).message
+    assert "no cutoff" in fault(grammar.measure, "statRprec@5", kind=EvenhandError).message
 
 
 # On the command line ------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 
 from evenhand import inference, prior
 from evenhand.errors import EvenhandError
-from evenhand.features import features
+from evenhand.features import feature_table
 from evenhand.judgments import Labels
 from evenhand.models import binary, binary_response, continuous, graded
 from evenhand.pools import pool
@@ -36,7 +36,7 @@ def table():
         }
         for j in range(3)
     }
-    return features(pool(read_runs(runs), depth=25))
+    return feature_table(pool(read_runs(runs), depth=25))
 
 
 @functools.cache

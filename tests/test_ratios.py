@@ -18,7 +18,7 @@ from evenhand.errors import EvenhandError, SupportError
 from evenhand.estimators import estimate
 from evenhand.evaluation import evaluate
 from evenhand.expectations import SCALES, expected_goal, guessed
-from evenhand.features import features
+from evenhand.features import feature_table
 from evenhand.gradients import Levels, gradient
 from evenhand.pools import pool
 from evenhand.prior import NumPyroPrior
@@ -169,7 +169,7 @@ def test_cross_fitted():
     sample = drawn(goal, 120, 1)
     rounds = [Round(sample, utility[sample.draws])]
     linear = expected_goal(goal, guessed(cells, 1.0))
-    controls = [cross_fit(NumPyroPrior(features(cells, {})), linear, rounds, [0])]
+    controls = [cross_fit(NumPyroPrior(feature_table(cells, {})), linear, rounds, [0])]
     found = estimate_ratio(goal, rounds, controls=controls)
     assert found.estimator == "cross-fitted"
     assert (np.abs(found.value - value) < 5 * found.std_error).all()
@@ -184,7 +184,7 @@ def test_cross_fitted_with_several_levels():
     goal = asked(GRADED, cells)
     utility, value = truth(goal, grade)
     linear = expected_goal(goal, guessed(cells, 3.0), 3.0)
-    prior, plain, fitted = NumPyroPrior(features(cells, {})), [], []
+    prior, plain, fitted = NumPyroPrior(feature_table(cells, {})), [], []
     for seed in range(12):
         sample = drawn(goal, 90, seed)
         rounds = [Round(sample, utility[sample.draws])]
@@ -258,7 +258,7 @@ def test_graded_judgments_of_real_runs():
         cells, goal.target.measure, Levels(levels, (utility[:, None] >= levels) * 1.0)
     ).value
     linear = expected_goal(goal, guessed(cells, levels[-1]), levels[-1])
-    proposal, prior = design(linear, rank_utility(cells)), NumPyroPrior(features(cells, {}))
+    proposal, prior = design(linear, rank_utility(cells)), NumPyroPrior(feature_table(cells, {}))
     errors = []
     for key in jax.random.split(jax.random.key(0), 8):
         sample = draw(key, proposal, 10 * len(cells.queries))
@@ -511,7 +511,7 @@ def test_a_prediction_of_nothing_is_none(name):
     goal = asked(name, cells)
     sample = drawn(goal, 36)
     one = Round(sample, goal.target.measure.utility(grade)[sample.draws])
-    nothing = cross_fit(NumPyroPrior(features(cells, {})), goal, [one], [0])
+    nothing = cross_fit(NumPyroPrior(feature_table(cells, {})), goal, [one], [0])
     assert not nothing.mean.any()
     found, plain = (estimate_ratio(goal, [one], controls=[c]) for c in (nothing, None))
     np.testing.assert_allclose(found.value, plain.value, rtol=0, atol=1e-12)

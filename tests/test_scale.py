@@ -24,7 +24,7 @@ import evenhand as eh
 from evenhand import goals, lines, sampling, scale, targets
 from evenhand.demo import make_collection
 from evenhand.errors import EvenhandError, FormatError, SupportError
-from evenhand.measures import parse
+from evenhand.measures import grammar
 from evenhand.scale import excerpts
 from evenhand.scale.cells import Question, cells, proposal
 from evenhand.scale.lines import ordered
@@ -76,7 +76,7 @@ def entries_of(lists: dict[str, dict[str, list[str]]]) -> dict[str, list]:
 def designed(frame, measure, goal, utility="rank", floor=0.1, **options):
     """Every cell with its norm, q and ids, by query and document."""
     with scale.Workspace(frame) as work:
-        given = scale.entries(work, parse(measure), **options)
+        given = scale.entries(work, grammar.measure(measure), **options)
         table = proposal(work, cells(given, goal, utility), floor)
         ids = given.frame.select("cell_query", "cell_document", "query", "document").unique()
         joined = table.join(ids, on=["cell_query", "cell_document"], how="inner").collect()
@@ -84,7 +84,7 @@ def designed(frame, measure, goal, utility="rank", floor=0.1, **options):
 
 
 def in_memory(runs, measure, kind, named, utility=eh.rank_utility):
-    measure = parse(measure)
+    measure = grammar.measure(measure)
     pool = eh.pool(runs, depth=measure.cutoff)
     target = eh.target(pool, measure)
     if kind == "pair":
@@ -135,7 +135,9 @@ def test_close_weights_keep_their_digits_and_equal_ones_differ_by_exactly_nothin
     lists = {f"s{j}": {"q": swapped if j == 0 else ranked} for j in range(n_systems)}
     found = designed(engine(entries_of(lists)), f"DCG@{depth}", Question("rank"))
     norm = dict(zip(found["document"], found["norm"], strict=True))
-    first, second = (Fraction(float(w)) for w in parse("DCG").weight(np.array([depth - 1, depth])))
+    first, second = (
+        Fraction(float(w)) for w in grammar.measure("DCG").weight(np.array([depth - 1, depth]))
+    )
     share = Fraction(n_systems - 1, n_systems)  # sum of squares about the mean: one differs
     exact = float((first - second) ** 2 * share) ** 0.5
     assert norm["d0998"] == pytest.approx(exact, rel=1e-13 * n_systems, abs=0)
@@ -171,7 +173,7 @@ def test_ranks_are_those_of_files(engine):
 
 def ranked_by(engine, columns) -> list[str]:
     with scale.Workspace(engine(columns)) as work:
-        given = scale.entries(work, parse("DCG"))
+        given = scale.entries(work, grammar.measure("DCG"))
         return given.frame.select("rank", "document").sort("rank").collect()["document"].to_list()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from evenhand import goals
 from evenhand.designs import design, variance
-from evenhand.features import features
+from evenhand.features import feature_table
 from evenhand.judgments import Labels
 from evenhand.precision import in_float64
 from evenhand.prior import NumPyroPrior
@@ -94,7 +94,7 @@ def test_a_wrong_model_costs_little(world, wrong):
 def test_a_poor_fit_leaves_more_to_the_ranks(world):
     goal, utility = world
     cells = np.arange(0, len(utility), 11)
-    fitted = NumPyroPrior(features(goal.target.pool)).fit([Labels(cells, utility[cells])])[0]
+    fitted = NumPyroPrior(feature_table(goal.target.pool)).fit([Labels(cells, utility[cells])])[0]
     fine, none = steered(goal, fitted)
     assert none == []
     restless = replace(fitted, fitted=fitted.fitted._replace(converged=np.asarray(False)))

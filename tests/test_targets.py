@@ -15,7 +15,7 @@ from evenhand import goals, targets
 from evenhand.errors import EvenhandError
 from evenhand.events import events
 from evenhand.goals import contrast, goal
-from evenhand.measures import parse
+from evenhand.measures import grammar
 from evenhand.norms import norm
 from evenhand.pools import pool
 from evenhand.targets import Target, target
@@ -145,7 +145,7 @@ def test_a_measure_must_not_look_deeper_than_the_pool():
     assert target(cells, "P@2").total() == [1.0]
     # Lists that end before the pool's depth hide nothing.
     short = pool(read_runs({"x": {"q": {"a": 3.0, "b": 2.0}}}), depth=3)
-    assert target(short, parse("P@10")).total() == [0.2]
+    assert target(short, grammar.measure("P@10")).total() == [0.2]
 
 
 GOALS = [

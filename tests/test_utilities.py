@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from evenhand import utilities
 from evenhand.errors import EvenhandError
-from evenhand.measures import DCG, P, parse
+from evenhand.measures import DCG, P, grammar
 from evenhand.pools import pool
 from evenhand.trec import read_qrels, read_runs
 from evenhand.utilities import (
@@ -139,7 +139,7 @@ def test_external(cells):
 
 def test_external_of_several_predictors_is_their_mean(cells):
     table = read_qrels({"m1": {"q1": {"a": 3}}, "m2": {"q1": {"a": 0}}})
-    made = external_utility(cells, table, parse("DCG(gains='exp')@5"))
+    made = external_utility(cells, table, grammar.measure("DCG(gains='exp')@5"))
     np.testing.assert_allclose(made.mean, np.full(5, 3.5), rtol=1e-15)
 
 
@@ -165,7 +165,7 @@ def test_external_refusals(cells):
 )
 @settings(max_examples=100, deadline=None)
 def test_mean_utility(judgments, measure):
-    measure = parse(measure)
+    measure = grammar.measure(measure)
     where = np.array([cell for cell, _ in judgments], np.int64)
     grade = np.array([g for _, g in judgments], np.float64)
     judged, mean = mean_utility(where, grade, measure)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from evenhand.estimators import judge as judge
     from evenhand.evaluation import Evaluation as Evaluation
     from evenhand.evaluation import evaluate as evaluate
-    from evenhand.features import features as feature_table  # noqa: F401 - a public name of its own
+    from evenhand.features import feature_table as feature_table
     from evenhand.focus import focused as focused
     from evenhand.goals import Goal as Goal
     from evenhand.goals import absolute as absolute
@@ -73,8 +73,8 @@ if TYPE_CHECKING:
     from evenhand.measures import Swaps as Swaps
     from evenhand.measures import infAP as infAP
     from evenhand.measures import infNDCG as infNDCG
+    from evenhand.measures import measure as measure
     from evenhand.measures import nDCG as nDCG
-    from evenhand.measures import parse as measure  # noqa: F401 - a public name of its own
     from evenhand.measures import statAP as statAP
     from evenhand.measures import statP as statP
     from evenhand.measures import statR as statR
@@ -117,8 +117,7 @@ if TYPE_CHECKING:
     from evenhand.utilities import rank_utility as rank_utility
     from evenhand.utilities import score_utility as score_utility
 
-# Room by public names. `parse` of the measures goes by the name `measure` here, and `features` by
-# `feature_table`, since a room has that name.
+# Room by public names.
 _ROOMS = {
     "certificates": ("Certificate", "Certificates", "certify"),
     "controls": ("control_variates", "cross_fit"),
@@ -136,6 +135,7 @@ _ROOMS = {
     "estimates": ("Estimate",),
     "estimators": ("estimate", "judge"),
     "evaluation": ("Evaluation", "evaluate"),
+    "features": ("feature_table",),
     "focus": ("focused",),
     "goals": ("Goal", "absolute", "baseline", "best", "contrast", "order", "pair", "rank"),
     "judgments": ("Labels",),
@@ -156,6 +156,7 @@ _ROOMS = {
         "Swaps",
         "infAP",
         "infNDCG",
+        "measure",
         "nDCG",
         "statAP",
         "statP",
@@ -198,8 +199,6 @@ _ROOMS = {
     ),
 }
 _HOME = {name: (room, name) for room, names in _ROOMS.items() for name in names}
-_HOME["measure"] = ("measures", "parse")
-_HOME["feature_table"] = ("features", "features")
 
 # Made from the table above; that both agree with the imports for type checkers is tested.
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll] - one list, not two

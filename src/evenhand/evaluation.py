@@ -32,16 +32,7 @@ import numpy as np
 import pyarrow as pa
 
 from evenhand.errors import EvenhandError
-from evenhand.measures import (
-    Inclusion,
-    Inferred,
-    Linear,
-    Lists,
-    Listwise,
-    Measure,
-    Ratio,
-    parse,
-)
+from evenhand.measures import Inclusion, Inferred, Linear, Lists, Listwise, Measure, Ratio, grammar
 from evenhand.pools import Pool, codes_in
 from evenhand.tables import Result, Table, plain
 from evenhand.trec import Prels, Qrels, Runs, read_prels, read_qrels, read_runs
@@ -286,7 +277,7 @@ def asks_sampling(measures: str | Measure | Iterable[str | Measure]) -> bool:
 def _measures(measures: str | Measure | Iterable[str | Measure]) -> tuple[Linear | Listwise, ...]:
     if isinstance(measures, str | Measure):
         measures = [measures]
-    wanted = {str(measure): measure for measure in map(parse, measures)}
+    wanted = {str(measure): measure for measure in map(grammar.measure, measures)}
     if not wanted:
         raise EvenhandError("no measure was given", hint="give one like P@10 or DCG@100")
     return tuple(wanted.values())

@@ -44,7 +44,7 @@ from evenhand.pools import PIECE, Pool, stretches
 from evenhand.trec import Qrels, read_qrels
 from evenhand.utilities import rank_votes, scaled_scores
 
-__all__ = ["Array", "FeatureTable", "Features", "features", "read_signals", "signal"]
+__all__ = ["Array", "FeatureTable", "Features", "feature_table", "read_signals", "signal"]
 
 #: Of NumPy where a user makes it, of JAX inside a model.
 Array = jax.Array | Any
@@ -153,7 +153,7 @@ def _votes_by_rank(depth: int) -> np.ndarray:
     return np.concatenate([[0.0], votes]).astype(np.float32)
 
 
-def features(
+def feature_table(
     pool: Pool,
     signals: Mapping[str, np.ndarray] | None = None,
     *,

@@ -31,7 +31,7 @@ from evenhand import goals, targets, utilities
 from evenhand.confidence import INTERVAL, check_level, percent
 from evenhand.designs import Design, design
 from evenhand.errors import EvenhandError
-from evenhand.features import features, signal
+from evenhand.features import feature_table, signal
 from evenhand.focus import FOCUSED
 from evenhand.goals import Goal
 from evenhand.intervals import check_interval, chosen
@@ -254,7 +254,7 @@ def simulate(
             settings.append((setting, partial(replicate_focused, given, first, n)))
     if learn:
         first = plan_named("rank", goal, floor)
-        learner = NumPyroPrior(features(goal.target.pool)) if prior is None else prior
+        learner = NumPyroPrior(feature_table(goal.target.pool)) if prior is None else prior
         for n in learn:
             setting = {"design": "learned", "sampler": "distinct", "rounds": n}
             settings.append((setting, partial(replicate_learned, given, first, learner, n)))
@@ -335,7 +335,7 @@ def simulate_runs(
     wanted = goals.goal(targets.target(cells, measure), goal, system=baseline)
     if options.get("learn"):
         known = {name: signal(cells, table) for name, table in (signals or {}).items()}
-        options["prior"] = NumPyroPrior(features(cells, known), method=method)
+        options["prior"] = NumPyroPrior(feature_table(cells, known), method=method)
     found = simulate(wanted, np.where(missing, 0.0, judged), seed=seed, **options)
     notes = [*cells.notes]
     if missing.any():

@@ -122,14 +122,14 @@ class Snapshot:
         method: str = "laplace",
     ) -> NumPyroPrior:
         """The model that learns from the study's judgments; see `evenhand.study.Study.prior`."""
-        from evenhand.features import features
+        from evenhand.features import feature_table
         from evenhand.prior import NumPyroPrior  # here: it takes half a second
 
         signals: dict[str, np.ndarray] = {}
         for stored in self.ledger.files if files is None else files:
             signals |= stored.signals
         target = self.goal.target
-        table = features(target.pool, signals | dict(extra or {}), systems=systems)
+        table = feature_table(target.pool, signals | dict(extra or {}), systems=systems)
         levels = None
         if self.settings.grades is not None:
             levels = np.unique(target.measure.utility(np.asarray(self.settings.grades)))

@@ -26,7 +26,7 @@ from evenhand import goals, targets
 from evenhand.controls import control_variates
 from evenhand.designs import design
 from evenhand.expectations import expected_goal, guessed
-from evenhand.features import features
+from evenhand.features import feature_table
 from evenhand.gradients import Levels, gradient
 from evenhand.pools import Pool, pool
 from evenhand.prior import NumPyroPrior
@@ -69,7 +69,7 @@ def rows(cells: Pool, utility: np.ndarray, measure: str, n: int, replications: i
     truth = gradient(cells, goal.target.measure, every).value
     linear = expected_goal(goal, guessed(cells, gain[-1]), gain[-1])
     made = design(linear, rank_utility(cells))
-    prior = NumPyroPrior(features(cells, {}))
+    prior = NumPyroPrior(feature_table(cells, {}))
     found: dict[str, list] = {"plain": [], "corrected": [], "steadied": []}
     for key in jax.random.split(jax.random.key(n), replications):
         sample = draw(key, made, n)

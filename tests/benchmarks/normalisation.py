@@ -24,7 +24,7 @@ from evenhand.designs import design
 from evenhand.errors import EvenhandError
 from evenhand.estimates import Estimate
 from evenhand.estimators import estimate
-from evenhand.features import features
+from evenhand.features import feature_table
 from evenhand.measures import sampled
 from evenhand.normalisation import estimate_normalised
 from evenhand.pools import Pool, pool
@@ -58,7 +58,7 @@ def main() -> None:
     measure = sampled(options.measure)
     cells = pool(runs, depth=measure.cutoff, queries=qrels.queries.to_pylist())
     goal = goals.absolute(targets.target(cells, measure))
-    prior = NumPyroPrior(features(cells))
+    prior = NumPyroPrior(feature_table(cells))
     plan = design(goal, rank_utility(cells))
     x, y = np.triu_indices(options.systems, 1)
 

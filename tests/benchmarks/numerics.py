@@ -20,12 +20,12 @@ import numpy as np
 from made import made_pool
 
 from evenhand import designs, estimators, goals, sampling, simulation, targets
-from evenhand.measures import parse
+from evenhand.measures import grammar
 from evenhand.norms import norms
 from evenhand.samples import Sample
 from evenhand.utilities import known_utility, rank_utility
 
-MEASURE = parse("DCG@100")
+MEASURE = grammar.measure("DCG@100")
 
 
 def made_target(n_cells: int, n_systems: int) -> targets.Target:

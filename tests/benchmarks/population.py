@@ -33,7 +33,7 @@ from evenhand.controls import cross_fit
 from evenhand.designs import design
 from evenhand.estimators import estimate
 from evenhand.expectations import expected_goal, guessed
-from evenhand.features import features
+from evenhand.features import feature_table
 from evenhand.goals import Goal
 from evenhand.gradients import Levels, gradient
 from evenhand.measures import Ratio
@@ -195,7 +195,7 @@ def rows(
         judged = [Round(sample, utility[sample.draws])]
         controls = None
         if learn:
-            controls = [cross_fit(NumPyroPrior(features(made)), asked, judged, [0])]
+            controls = [cross_fit(NumPyroPrior(feature_table(made)), asked, judged, [0])]
         estimated = estimate_ratio if ratio else estimate
         here = estimated(goal, judged, controls=controls)
         simple = estimated(goal, judged, controls=controls, interval="student")

@@ -24,7 +24,7 @@ import jax
 import numpy as np
 from made import made_pool
 
-from evenhand.features import FeatureTable, features
+from evenhand.features import FeatureTable, feature_table
 from evenhand.judgments import Labels
 from evenhand.prior import NumPyroPrior
 
@@ -33,7 +33,7 @@ CHUNK = 1 << 14
 
 def made_table(n_cells: int) -> FeatureTable:
     """Features of a made pool."""
-    return features(made_pool(n_cells, 20, 50))
+    return feature_table(made_pool(n_cells, 20, 50))
 
 
 def made_labels(table: FeatureTable, n: int) -> Labels:

@@ -29,7 +29,7 @@ from evenhand import goals, targets
 from evenhand.controls import control_variates, labels
 from evenhand.designs import Design, design
 from evenhand.expectations import expected_goal, guessed
-from evenhand.features import features
+from evenhand.features import feature_table
 from evenhand.gradients import Levels, gradient
 from evenhand.pools import Pool, pool
 from evenhand.prior import NumPyroPrior
@@ -93,7 +93,7 @@ def methods(goal: goals.Goal, utility: np.ndarray) -> dict[str, Callable]:
     cells = goal.target.pool
     linear = expected_goal(goal, guessed(cells, 1.0))
     uniform = design(linear, rank_utility(cells), kind="uniform", floor=0)
-    prior = NumPyroPrior(features(cells, {}))
+    prior = NumPyroPrior(feature_table(cells, {}))
     lists = ranked(cells)
 
     def plain(made: Design, correct: bool = False):

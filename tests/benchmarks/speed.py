@@ -71,7 +71,7 @@ def steps(size: str) -> Iterator:
 
     from evenhand import targets
     from evenhand.evaluation import evaluate
-    from evenhand.features import features
+    from evenhand.features import feature_table
     from evenhand.pools import pool
     from evenhand.prior import NumPyroPrior
     from evenhand.trec import read_qrels, read_runs
@@ -106,7 +106,7 @@ def steps(size: str) -> Iterator:
     n_cells = len(target.pool)
     yield from numerics.large(target, min(2000, n_cells // 4))
     if size != "wide":
-        table = features(target.pool)
+        table = feature_table(target.pool)
         labels, prior = made_labels(table, min(2000, n_cells // 2)), NumPyroPrior(table)
         every = np.arange(n_cells)
         yield timed(

@@ -54,8 +54,8 @@ utilities, grade 0 in errors and swaps. A list that is not there is worth 0 too;
 errors and swaps, lower is better.
 
 A measure is an immutable value: it prints as users write it (the ``ir_measures`` spelling), and
-`parse` reads that back, as well as the spellings of trec_eval (``P_10``, ``ndcg_cut_10``) and ranx
-(``precision@10``, ``ndcg@10``).
+`measure` reads that back, as well as the spellings of trec_eval (``P_10``, ``ndcg_cut_10``) and
+ranx (``precision@10``, ``ndcg@10``).
 
 Rooms: `protocols` (what a measure must answer), `lists` (ranked lists and judgments as arrays),
 `options`; `documents`, `deviations`, `pairs`, `ratios`, `judged`, `inferred`, `weighted` (the
@@ -64,7 +64,7 @@ measures, by what they are made of); `grammar`.
 
 from evenhand.measures.deviations import MAE, MSE
 from evenhand.measures.documents import DCG, RBP, Gain, P
-from evenhand.measures.grammar import linear, parse, sampled
+from evenhand.measures.grammar import linear, measure, sampled
 from evenhand.measures.inferred import infAP, infNDCG, xinfAP
 from evenhand.measures.judged import Judged, JudgedP
 from evenhand.measures.lists import Inclusion, Lists
@@ -106,8 +106,8 @@ __all__ = [
     "infAP",
     "infNDCG",
     "linear",
+    "measure",
     "nDCG",
-    "parse",
     "sampled",
     "statAP",
     "statP",

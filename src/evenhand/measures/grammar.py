@@ -17,7 +17,7 @@ from evenhand.measures.protocols import Linear, Listwise, Measure
 from evenhand.measures.ratios import AP, R, Rprec, nDCG
 from evenhand.measures.weighted import statAP, statP, statR, statRprec
 
-__all__ = ["linear", "parse", "sampled"]
+__all__ = ["linear", "measure", "sampled"]
 
 _KINDS: dict[str, type] = {
     kind.__name__: kind
@@ -50,7 +50,7 @@ _RANX = re.compile(
 )
 
 
-def parse(text: str | Measure) -> Linear | Listwise:
+def measure(text: str | Measure) -> Linear | Listwise:
     """Read a measure as users write it.
 
     Parameters
@@ -72,9 +72,9 @@ def parse(text: str | Measure) -> Linear | Listwise:
 
     Examples
     --------
-    >>> [str(parse(m)) for m in ("P_10", "precision@10", "rbp.80", "DCG(gains='exp')@10")]
+    >>> [str(measure(m)) for m in ("P_10", "precision@10", "rbp.80", "DCG(gains='exp')@10")]
     ['P@10', 'P@10', 'RBP(p=0.8)', "DCG(gains='exp')@10"]
-    >>> [str(parse(m)) for m in ("ndcg_cut_10", "map@100-l2", "r-precision", "ndcg_burges@10")]
+    >>> [str(measure(m)) for m in ("ndcg_cut_10", "map@100-l2", "r-precision", "ndcg_burges@10")]
     ['nDCG@10', 'AP(rel=2)@100', 'Rprec', "nDCG(dcg='exp-log2')@10"]
     """
     if not isinstance(text, str):
@@ -154,7 +154,7 @@ def _build(
     return kind(cutoff=int(cutoff), **options)
 
 
-def linear(measure: str | Measure) -> Linear:
+def linear(text: str | Measure) -> Linear:
     """Read a measure that is a weighted sum over documents, which samples estimate without bias.
 
     Raises
@@ -162,13 +162,13 @@ def linear(measure: str | Measure) -> Linear:
     EvenhandError
         If it cannot be read, or is no such sum.
     """
-    measure = parse(measure)
-    if isinstance(measure, Linear) and not isinstance(measure, Listwise):
-        return measure
-    raise _refusal(measure, "this takes only sums")
+    found = measure(text)
+    if isinstance(found, Linear) and not isinstance(found, Listwise):
+        return found
+    raise _refusal(found, "this takes only sums")
 
 
-def sampled(measure: str | Measure) -> Linear:
+def sampled(text: str | Measure) -> Linear:
     """Read a measure that sampled pairs can estimate: a weighted sum over documents, or a ratio.
 
     Raises
@@ -176,10 +176,10 @@ def sampled(measure: str | Measure) -> Linear:
     EvenhandError
         If it cannot be read, or is neither.
     """
-    measure = parse(measure)
-    if isinstance(measure, Linear):
-        return measure
-    raise _refusal(measure, "it cannot be estimated from sampled pairs")
+    found = measure(text)
+    if isinstance(found, Linear):
+        return found
+    raise _refusal(found, "it cannot be estimated from sampled pairs")
 
 
 def _refusal(measure: Any, therefore: str) -> EvenhandError:

@@ -16,7 +16,7 @@ import narwhals as nw
 import numpy as np
 
 from evenhand.errors import EvenhandError, FormatError
-from evenhand.measures import Linear, Listwise, Measure, parse
+from evenhand.measures import Linear, Listwise, Measure, grammar
 from evenhand.scale.engines import Workspace
 from evenhand.trec.frames import ROLES, column_of
 from evenhand.utilities import rank_votes
@@ -64,7 +64,7 @@ def weighed(measure: Measure | str) -> Linear:
     EvenhandError
         If it is a ratio, or a sum of errors or pairs.
     """
-    measure = parse(measure) if isinstance(measure, str) else measure
+    measure = grammar.measure(measure) if isinstance(measure, str) else measure
     if isinstance(measure, Listwise) or not isinstance(measure, Linear):
         raise EvenhandError(
             f"{measure} is no sum over documents of weight by rank times utility by grade",
