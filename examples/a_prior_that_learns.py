@@ -13,7 +13,7 @@ import numpy as np
 
 import evenhand as eh
 from evenhand.demo import make_collection
-from evenhand.simulation import simulate_runs
+from evenhand.simulation.simulations import simulate_runs
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--runs", help="a folder of runs")

@@ -43,7 +43,7 @@ decided = answer.pairs.to_frame().query("decided == 'yes'")
 print(decided.to_string(index=False))
 
 # %% What would other designs have cost? Replicated studies against the complete judgments.
-from evenhand.simulation import simulate_runs  # noqa: E402
+from evenhand.simulation.simulations import simulate_runs  # noqa: E402
 
 table = simulate_runs(
     runs,

@@ -15,7 +15,7 @@ import duckdb
 import jax
 
 import evenhand as eh
-from evenhand import scale
+from evenhand import engines
 from evenhand.demo import make_collection
 
 parser = argparse.ArgumentParser(description=__doc__)
@@ -38,7 +38,7 @@ if options.entries is None:
 entries = duckdb.read_parquet(options.entries).select("system, query, document, score")
 
 # %% Weights, contrasts, the proposal and the draw, all in the engine.
-excerpt = scale.excerpt(jax.random.key(1), entries, options.measure, options.draws)
+excerpt = engines.excerpt(jax.random.key(1), entries, options.measure, options.draws)
 print(excerpt)
 
 # %% What is to be judged.

@@ -59,7 +59,7 @@ answer = eh.estimate(goal, [eh.judge(one_target, sample, qrels)])
 print(answer)
 
 # %% Section 3.4: the design decides the error. Q*, Q^P (no utilities known) and uniform draws:
-from evenhand.simulation import simulate_runs  # noqa: E402
+from evenhand.simulation.simulations import simulate_runs  # noqa: E402
 
 options = {"budgets": [5 * USERS], "samplers": ["iid"], "replications": REPLICATIONS}
 single = simulate_runs(

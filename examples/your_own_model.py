@@ -15,7 +15,7 @@ import numpyro.distributions as dist
 
 import evenhand as eh
 from evenhand.demo import make_collection
-from evenhand.models import continuous_response
+from evenhand.priors.models import continuous_response
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--runs", help="a folder of runs")

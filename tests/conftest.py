@@ -41,14 +41,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evenhand import goals, sampling, targets
 from evenhand.demo import make_collection
-from evenhand.folds import Folds
-from evenhand.pools import pool
-from evenhand.precision import in_float64
-from evenhand.targets import target
-from evenhand.trec import read_qrels, read_runs
-from evenhand.utilities import judged_utility
+from evenhand.designs.utilities import judged_utility
+from evenhand.estimands import goals, targets
+from evenhand.estimands.pools import pool
+from evenhand.estimands.targets import target
+from evenhand.float64 import in_float64
+from evenhand.formats.qrels import read_qrels
+from evenhand.formats.runs import read_runs
+from evenhand.sampling import samplers
+from evenhand.sampling.folds import Folds
 
 BATCH = 512
 # Compiling costs more than running here.
@@ -111,9 +113,9 @@ def _sampler(name: str, cells: int, n: int, by_fold: int):
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(jax.random, "uniform", supplied)
-            patch.setattr(sampling, "shuffle", lambda key, n: permutation)
+            patch.setattr(samplers, "shuffle", lambda key, n: permutation)
             apart = Folds(*folds) if folds else None
-            return sampling.SAMPLERS[name].draw(jax.random.key(0), expected, n, order, apart)
+            return samplers.SAMPLERS[name].draw(jax.random.key(0), expected, n, order, apart)
 
     padded = 1 << max(1, (cells - 1).bit_length())
     arguments = (np.ones(cells), np.arange(cells), np.arange(padded, dtype=np.uint32))
@@ -240,7 +242,7 @@ def expected_counts():
 
     @functools.partial(jax.jit, static_argnames="name")
     def compiled(q, n, *, name):
-        return sampling.SAMPLERS[name].expected(q, n)
+        return samplers.SAMPLERS[name].expected(q, n)
 
     @in_float64
     def expected(name, q, n) -> np.ndarray:

@@ -25,8 +25,8 @@ from made import made_pool
 import evenhand as eh
 from evenhand import simulation, targets
 from evenhand.devices import mesh, spread
-from evenhand.events import events
-from evenhand.loops import focused_studies
+from evenhand.intervals.pool_moments import events
+from evenhand.simulation.adaptive import focused_studies
 
 large = targets.target(made_pool(150_000, 20, 150), "DCG@100")
 small = targets.target(made_pool(600, 4, 10, seed=1), "DCG@100")

@@ -17,13 +17,15 @@ import pytrec_eval
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evenhand.designs.utilities import mean_utility
 from evenhand.errors import EvenhandError
+from evenhand.estimands.pools import pool
+from evenhand.estimands.targets import target
 from evenhand.evaluation import Evaluation, evaluate
-from evenhand.measures import P, grammar
-from evenhand.pools import pool
-from evenhand.targets import target
-from evenhand.trec import read_qrels, read_runs
-from evenhand.utilities import mean_utility
+from evenhand.formats.qrels import read_qrels
+from evenhand.formats.runs import read_runs
+from evenhand.measures import grammar
+from evenhand.measures.linear import P
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 real = pytest.mark.skipif(not DATA.is_dir(), reason="the real data sets are not here")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from pathlib import Path
 
 import pytest
@@ -14,29 +15,28 @@ from evenhand.cli import main
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
 
 
-def test_every_public_name_resolves_and_is_the_rooms_own():
-    for name, (room, original) in evenhand._HOME.items():
-        module = importlib.import_module(f"evenhand.{room}")
-        assert getattr(evenhand, name) is getattr(module, original)
-        assert original in module.__all__
-    assert sorted(evenhand.__all__) == evenhand.__all__
-    assert set(evenhand.__all__) <= set(dir(evenhand))
+PACKAGES = ["evenhand", *(m.name for m in pkgutil.iter_modules(evenhand.__path__, "evenhand."))]
 
 
-def test_type_checkers_see_the_same_names():
-    source = Path(evenhand.__file__).read_text(encoding="utf-8")
-    declared = {
-        line.split(" as ")[1].split()[0]
-        for line in source.splitlines()
-        if line.startswith("    from evenhand.")
-    }
-    assert declared == set(evenhand.__all__)
-
-
-def test_no_room_is_named_like_a_public_name():
-    # Importing a room sets an attribute of its name on the package and would hide the function.
-    rooms = {module.name for module in pkgutil.iter_modules(evenhand.__path__)}
-    assert not rooms & set(evenhand.__all__)
+@pytest.mark.parametrize("name", PACKAGES)
+def test_every_name_of_a_package_is_public_where_it_is_defined(name):
+    package = importlib.import_module(name)
+    stub = Path(str(package.__file__)).with_suffix(".pyi")
+    if not stub.exists():
+        return
+    listed = re.findall(r"from \.(\S+) import (\S+) as (\S+)", stub.read_text(encoding="utf-8"))
+    assert len(listed) == len(stub.read_text(encoding="utf-8").splitlines())
+    for module, original, public in listed:
+        home = importlib.import_module(f"{name}.{module}")
+        assert original == public
+        assert getattr(package, public) is getattr(home, original)
+        assert original in home.__all__
+    names = sorted(public for _, _, public in listed)
+    assert sorted(package.__all__) == names
+    assert set(names) <= set(dir(package))
+    # Importing a module sets an attribute of its name on its package and would hide the function.
+    modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    assert not modules & set(names)
 
 
 def test_an_unknown_name_is_an_attribute_error():
@@ -44,11 +44,11 @@ def test_an_unknown_name_is_an_attribute_error():
         _ = evenhand.no_such_name
 
 
-def test_every_room_says_what_is_public():
+def test_every_module_lists_what_is_public():
     for module in pkgutil.walk_packages(evenhand.__path__, "evenhand."):
-        room = importlib.import_module(module.name)
-        assert room.__doc__, module.name
-        missing = [name for name in room.__all__ if not hasattr(room, name)]
+        found = importlib.import_module(module.name)
+        assert found.__doc__, module.name
+        missing = [name for name in found.__all__ if not hasattr(found, name)]
         assert not missing, (module.name, missing)
 
 

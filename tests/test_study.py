@@ -16,12 +16,13 @@ import pytest
 
 import evenhand
 from evenhand.demo import make_collection
+from evenhand.designs.utilities import flat
 from evenhand.errors import EvenhandError, FormatError, MissingJudgments, StudyError, SupportError
 from evenhand.evaluation import evaluate
-from evenhand.rounds import names
+from evenhand.formats.qrels import read_qrels
+from evenhand.formats.runs import read_runs
+from evenhand.studies.round_files import names
 from evenhand.study import Study
-from evenhand.trec import read_qrels, read_runs
-from evenhand.utilities import flat
 
 TREC8 = Path(__file__).resolve().parents[2] / "shared" / "data" / "trec8-adhoc"
 SOURCE = str(Path(evenhand.__file__).parents[1])
@@ -972,8 +973,8 @@ import numpy as np
 import pyarrow.parquet as pq
 from evenhand import drawing, proposals
 from evenhand.cli import main
-from evenhand.designs import Design
-from evenhand.samples import Sample
+from evenhand.designs.proposals import Design
+from evenhand.sampling.samples import Sample
 
 def without_jax():
     # What is drawn does not matter here, and JAX cannot be used on both sides of a fork.
@@ -1086,7 +1087,7 @@ def together(job):
         yield [end(*one) for one in running]
 
 # What is imported late is imported here, once for all children.
-import pandas, scipy.sparse, evenhand.trec.frames, rich.table, rich.console, rich.box
+import pandas, scipy.sparse, evenhand.formats.frames, rich.table, rich.console, rich.box
 work = {"plain": plain, "kill": kill, "full": full, "together": together}
 for line in sys.stdin:
     job = json.loads(line)

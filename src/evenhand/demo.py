@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from evenhand.confidence import percent
 from evenhand.errors import EvenhandError, StudyError
-from evenhand.estimates import Estimate
+from evenhand.estimation.estimates import Estimate
 from evenhand.evaluation import evaluate
-from evenhand.pictures import figure, plot_draws, plot_estimate, save
+from evenhand.formats.qrels import read_qrels
+from evenhand.formats.runs import read_runs
+from evenhand.intervals.confidence import percent
+from evenhand.reports.plots import figure, plot_draws, plot_estimate, save
+from evenhand.results import Result, Table
 from evenhand.study import Study
-from evenhand.tables import Result, Table
-from evenhand.trec import read_qrels, read_runs
 
 __all__ = ["Demo", "demo", "make_collection"]
 

@@ -2,9 +2,9 @@
 
 Three kinds of work are heavy, and each is many alike:
 
-- passes over cells, by blocks (`evenhand.blocks`): norms of designs, the climb to a minimax
-  design, the sums over the pool that intervals ask for. Each device has some of the blocks;
-- replicated studies (`evenhand.replicates`, `evenhand.loops`): each device has some of the keys;
+- passes over cells, by blocks (`evenhand.estimands.blocks`): norms of designs, the climb to a
+  minimax design, the sums over the pool that intervals ask for. Each device has some of the blocks;
+- replicated studies (`evenhand.simulation`): each device has some of the keys;
 - what follows, over vectors of a number a cell: proposals, water-filling, the cumulated line that
   draws are made from. That stays on one device, since the last digits of a cumulated sum depend on
   where it is cut.

@@ -32,10 +32,14 @@ import numpy as np
 import pyarrow as pa
 
 from evenhand.errors import EvenhandError
-from evenhand.measures import Inclusion, Inferred, Linear, Lists, Listwise, Measure, Ratio, grammar
-from evenhand.pools import Pool, codes_in
-from evenhand.tables import Result, Table, plain
-from evenhand.trec import Prels, Qrels, Runs, read_prels, read_qrels, read_runs
+from evenhand.estimands.pools import Pool, codes_in
+from evenhand.formats.prels import Prels, read_prels
+from evenhand.formats.qrels import Qrels, read_qrels
+from evenhand.formats.runs import Runs, read_runs
+from evenhand.measures import grammar
+from evenhand.measures.base import Inferred, Linear, Listwise, Measure, Ratio
+from evenhand.measures.lists import Inclusion, Lists
+from evenhand.results import Result, Table, plain
 
 __all__ = ["Evaluation", "asks_sampling", "evaluate"]
 
@@ -137,7 +141,7 @@ class Evaluation(Result):
         return json.dumps(found, ensure_ascii=False, indent=2, allow_nan=False)
 
     def render(self, format: str = "table", *, per_query: bool = False) -> str:
-        """The values in one of `evenhand.tables.FORMATS`.
+        """The values in one of `evenhand.results.FORMATS`.
 
         Parameters
         ----------

@@ -7,7 +7,7 @@
         queries.txt           the queries of the study, one id a line
         systems-001.parquet   the runs, to the study's depth; later systems are added as 002, ...
         judgments.sqlite      what assessors said; append-only
-        round-001/            see `evenhand.rounds`
+        round-001/            see `evenhand.studies.round_files`
         serving.sqlite, .key  what assessors skipped and noted on a page, and the secret of their
                               links (`evenhand.serving`)
 
@@ -32,31 +32,34 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from evenhand import archive, goals, targets
-from evenhand import rounds as round_files
-from evenhand.confidence import INTERVAL
+from evenhand.designs.utilities import Utility
 from evenhand.errors import EvenhandError, StudyError
-from evenhand.exports import Export, export
-from evenhand.ledger import Ledger
-from evenhand.measures import Linear, Measure, Ratio, sampled
-from evenhand.pools import Pool, pool
-from evenhand.receipts import Drawn, Taken
-from evenhand.snapshots import Snapshot
-from evenhand.stages import Round
-from evenhand.store import JudgmentStore
-from evenhand.tasks import KINDS as TASKS
-from evenhand.tasks import named_queries, tasks
-from evenhand.trec import Qrels, Runs, read_qrels, read_queries, read_runs
-from evenhand.utilities import Utility
+from evenhand.estimands import goals, targets
+from evenhand.estimands.pools import Pool, pool
+from evenhand.formats.qrels import Qrels, read_qrels
+from evenhand.formats.queries import read_queries
+from evenhand.formats.runs import Runs, read_runs
+from evenhand.intervals.confidence import INTERVAL
+from evenhand.measures.base import Linear, Measure, Ratio
+from evenhand.measures.grammar import sampled
+from evenhand.sampling.rounds import Round
+from evenhand.studies import round_files, study_files
+from evenhand.studies.exports import Export, export
+from evenhand.studies.judgments import JudgmentStore
+from evenhand.studies.ledger import Ledger
+from evenhand.studies.receipts import Drawn, Taken
+from evenhand.studies.snapshots import Snapshot
+from evenhand.studies.tasks import KINDS as TASKS
+from evenhand.studies.tasks import named_queries, tasks
 
 # NumPyro takes half a second to import, which a command that fits nothing need not wait for: what
 # needs it is imported where it is used.
 if TYPE_CHECKING:
-    from evenhand.beliefs import Beliefs
-    from evenhand.estimates import Estimate
-    from evenhand.models import Model
-    from evenhand.plans import Plan
-    from evenhand.prior import NumPyroPrior
+    from evenhand.decisions.planning import Plan
+    from evenhand.decisions.posterior import Beliefs
+    from evenhand.estimation.estimates import Estimate
+    from evenhand.priors.models import Model
+    from evenhand.priors.prior import NumPyroPrior
 
 __all__ = ["Study"]
 
@@ -69,7 +72,7 @@ class Study:
     """A study in a folder. Make one with `create`, open one with `open`."""
 
     folder: Path
-    settings: archive.Settings
+    settings: study_files.Settings
 
     @classmethod
     def create(
@@ -135,10 +138,10 @@ class Study:
         cells = pool(
             runs[0] if given else read_runs(*runs, order=order), depth=depth, queries=asked
         )
-        archive.check_storable(cells)
+        study_files.check_storable(cells)
         goals.goal(targets.target(cells, measure), goal, system=baseline)
-        settings = archive.Settings(
-            format=archive.FORMAT,
+        settings = study_files.Settings(
+            format=study_files.FORMAT,
             evenhand=importlib.metadata.version("evenhand"),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             measure=str(measure),
@@ -155,7 +158,7 @@ class Study:
                 f"a plan names at least one round of at least one draw, got {list(settings.plan)}"
             )
         with round_files.appearing(folder, f"{folder} exists already") as work:
-            archive.write(work, settings, cells)
+            study_files.write(work, settings, cells)
             JudgmentStore.create(work / "judgments.sqlite")
         study = cls(folder, settings)
         study.__dict__["pool"] = cells
@@ -172,7 +175,7 @@ class Study:
             If the folder is no study, is only half there, or is of a later version.
         """
         folder = Path(folder)
-        return cls(folder, archive.read_settings(folder))
+        return cls(folder, study_files.read_settings(folder))
 
     @property
     def measure(self) -> Linear:
@@ -182,11 +185,11 @@ class Study:
     @cached_property
     def pool(self) -> Pool:
         """The pairs of all systems; those of the first come first, so that their numbers stay."""
-        return archive.read_pool(self.folder, self.settings, self._files)
+        return study_files.read_pool(self.folder, self.settings, self._files)
 
     @cached_property
     def _files(self) -> tuple[Path, ...]:
-        return archive.system_files(self.folder)
+        return study_files.system_files(self.folder)
 
     @cached_property
     def target(self) -> targets.Target:
@@ -241,10 +244,10 @@ class Study:
                 hint="rename the new run's tag",
             )
         cells = pool(table, depth=self.settings.depth, queries=self.pool.queries.to_pylist())
-        archive.check_storable(cells)
+        study_files.check_storable(cells)
         # Numbered after the files that names were compared with: of two processes that add at once,
         # one is told to run again.
-        archive.add_systems(self.folder, self._files, cells)
+        study_files.add_systems(self.folder, self._files, cells)
         for known in ("_files", "pool", "target", "goal"):
             self.__dict__.pop(known, None)
         return table.systems
@@ -275,8 +278,8 @@ class Study:
             ``rank``, ``flat``, ``score``, a file of predicted grades (``qid docid value``), or a
             `Utility` of yours; ``learned`` fits a model to all judgments so far.
         kind, floor
-            See `evenhand.designs.design`. For the goals ``best`` and ``order``, an ``optimal``
-            round is for the pairs that the rounds judged so far leave undecided.
+            See `evenhand.designs.proposals.design`. For the goals ``best`` and ``order``, an
+            ``optimal`` round is for the pairs that the rounds judged so far leave undecided.
         sampler
             ``distinct``, ``slices`` or ``iid``.
         signals
@@ -284,10 +287,10 @@ class Study:
             labels: whatever `read_qrels` takes, or ``{name: table}``. Models learn how far to trust
             them, in this round's estimate and later ones.
         model, method
-            For ``learned``: a model of `evenhand.models` or your own, and how to fit it.
+            For ``learned``: a model of `evenhand.priors.models` or your own, and how to fit it.
         looks
             Draw the budget as so many rounds at once, so that there is an estimate whenever one of
-            them is judged; only before the first judgment (`evenhand.drawing`).
+            them is judged; only before the first judgment (`evenhand.studies.drawing`).
         rejudge
             Have all pairs of this round judged for it, by another assessor where they were judged
             before: right where assessors disagree. Without it a judgment is as good as the truth,
@@ -295,8 +298,8 @@ class Study:
         top_up
             Draw only pairs that no earlier round could draw, since their systems joined later. What
             earlier rounds say of the others stays as it is. Which pairs these are follows from when
-            systems arrived (`evenhand.stages.weights_by_cell`); whether to top up should, too. Such
-            a round is none of the plan's.
+            systems arrived (`evenhand.sampling.rounds.weights_by_cell`); whether to top up should,
+            too. Such a round is none of the plan's.
         seed
             Of the draw; chosen at random and recorded by default.
 
@@ -309,7 +312,7 @@ class Study:
         EvenhandError
             If an argument cannot be used; then nothing is written.
         """
-        from evenhand.drawing import draw_rounds
+        from evenhand.studies.drawing import draw_rounds
 
         earlier = self._rounds()
         return draw_rounds(
@@ -341,7 +344,7 @@ class Study:
         query_cost: float = 0.0,
         judgment_cost: float = 1.0,
     ) -> Plan:
-        """How many more judgments are needed, in one further round; see `evenhand.plans`.
+        """How many more judgments are needed, in one further round; see `decisions.planning`.
 
         Parameters
         ----------
@@ -361,9 +364,9 @@ class Study:
         EvenhandError
             If not exactly one thing is wanted, or a number cannot be used.
         """
-        from evenhand.answers import answer
-        from evenhand.plans import plan
-        from evenhand.proposals import foresee
+        from evenhand.decisions.planning import plan
+        from evenhand.studies.estimating import answer
+        from evenhand.studies.proposing import foresee
 
         at = self._snapshot()
         if question == "population" and len(at.goal.target.pool.queries) < 2:
@@ -429,7 +432,8 @@ class Study:
         revise
             Let an assessor's new grade supersede his old one; without it that is an error.
         queries
-            Texts of the queries, where judgments name a query by its text (`evenhand.tasks`).
+            Texts of the queries, where judgments name a query by its text
+            (`evenhand.studies.tasks`).
 
         Raises
         ------
@@ -517,19 +521,20 @@ class Study:
         question
             ``queries``: intervals for this set of queries; ``population``: for queries like these.
         interval
-            One of `evenhand.intervals.INTERVALS`.
+            One of `evenhand.intervals.intervals.INTERVALS`.
         stop_when
-            A rule of `evenhand.stopping`: the intervals are then those of a look that may be the
-            last or not, and the answer says whether to stop.
+            A rule of `evenhand.decisions.stopping`: the intervals are then those of a look that may
+            be the last or not, and the answer says whether to stop.
         bounds
             Give bounds for systems that the rounds do not cover; for a ratio see
-            `evenhand.completions`.
+            `evenhand.nonlinear.completions`.
         combine
-            See `evenhand.estimators.estimate`.
+            See `evenhand.estimation.importance.estimate`.
         estimator
-            ``importance``, ``difference`` or ``cross-fitted`` (see `evenhand.estimators`), or
-            ``self-normalised`` (`evenhand.normalisation`); ``auto`` is cross-fitted where a round
-            was drawn by fold, and importance elsewhere and for betting intervals.
+            ``importance``, ``difference`` or ``cross-fitted`` (see
+            `evenhand.estimation.importance`), or ``self-normalised``
+            (`evenhand.estimation.self_normalised`); ``auto`` is cross-fitted where a round was
+            drawn by fold, and importance elsewhere and for betting intervals.
         model, method
             What learns the control variate, and how it is fitted.
 
@@ -538,7 +543,7 @@ class Study:
         MissingJudgments
             If no round is wholly judged.
         """
-        from evenhand.answers import answer
+        from evenhand.studies.estimating import answer
 
         return answer(
             self._snapshot(),
@@ -558,8 +563,8 @@ class Study:
     ) -> Beliefs:
         """What a model that learns from all judgments believes of the systems' values.
 
-        Draws of its posterior, for `evenhand.standings.ranking` to tell beside estimates, or for
-        ArviZ. No estimate: it is as right as the model (`evenhand.beliefs`).
+        Draws of its posterior, for `evenhand.decisions.ranks.ranking` to tell beside estimates, or
+        for ArviZ. No estimate: it is as right as the model (`evenhand.decisions.posterior`).
 
         Parameters
         ----------
@@ -568,9 +573,17 @@ class Study:
         seed
             Of the draws.
         """
-        from evenhand.beliefs import believed
+        from evenhand.decisions.posterior import believed
 
-        return believed(self._snapshot(), model=model, method=method, seed=seed)
+        at = self._snapshot()
+        return believed(
+            at.goal.target,
+            at.ledger.utility(),
+            at.prior(model=model, method=method),
+            at.ledger.to_learn(),
+            said=at.ledger.labels.utility,
+            seed=seed,
+        )
 
     def export(
         self,
@@ -581,7 +594,7 @@ class Study:
     ) -> Export:
         """The judgments as a file of TREC's, or the pairs to judge as tasks of other tools.
 
-        See `evenhand.exports` and `evenhand.tasks`.
+        See `evenhand.studies.exports` and `evenhand.studies.tasks`.
 
         Parameters
         ----------
@@ -641,18 +654,18 @@ class Study:
             If the level is none, or the measure has no intervals for the question.
         """
         # Drawing takes long to import, and nothing else of a study needs it.
-        from evenhand.reports import gathering, pages, plots
+        from evenhand.reports import gather, html, report_figures
 
         path = self.folder / "report.html" if output is None else Path(output)
-        pages.check_place(path)
-        told = gathering.gather(
+        html.check_place(path)
+        told = gather.gather(
             self._snapshot(), self.store.read(), title=title, level=level, question=question
         )
-        pictures = plots.pictures_of(told)
-        page = pages.render(told, pictures)
+        pictures = report_figures.pictures_of(told)
+        page = html.render(told, pictures)
         if figures is not None:
-            pages.save_pictures(pictures, Path(figures))
-        return pages.write(page, path)
+            html.save_pictures(pictures, Path(figures))
+        return html.write(page, path)
 
     def notes(self) -> list[str]:
         """A sentence for each group of identical systems, and for queries left unanswered."""

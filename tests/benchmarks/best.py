@@ -21,13 +21,14 @@ import jax
 import numpy as np
 from scipy import optimize, special
 
-from evenhand import goals, targets
-from evenhand.loops import focused_studies
-from evenhand.pools import pool
-from evenhand.simulation import plan_named
-from evenhand.steering import split
-from evenhand.trec import read_qrels, read_runs
-from evenhand.utilities import judged_utility
+from evenhand.decisions.steering import split
+from evenhand.designs.utilities import judged_utility
+from evenhand.estimands import goals, targets
+from evenhand.estimands.pools import pool
+from evenhand.formats.qrels import read_qrels
+from evenhand.formats.runs import read_runs
+from evenhand.simulation.adaptive import focused_studies
+from evenhand.simulation.simulations import plan_named
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "trec8-adhoc"
 MEASURE = "DCG(log='e')@100"

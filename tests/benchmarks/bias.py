@@ -22,19 +22,20 @@ import numpy as np
 from population import ITEMS, of_synth
 from ratios import DATA, DEPTH
 
-from evenhand import goals, targets
-from evenhand.controls import control_variates
-from evenhand.designs import design
-from evenhand.expectations import expected_goal, guessed
-from evenhand.features import feature_table
-from evenhand.gradients import Levels, gradient
-from evenhand.pools import Pool, pool
-from evenhand.prior import NumPyroPrior
-from evenhand.ratios import estimate_ratio
-from evenhand.sampling import draw
-from evenhand.stages import Round
-from evenhand.trec import read_qrels, read_runs
-from evenhand.utilities import judged_utility, rank_utility
+from evenhand.designs.proposals import design
+from evenhand.designs.utilities import judged_utility, rank_utility
+from evenhand.estimands import goals, targets
+from evenhand.estimands.pools import Pool, pool
+from evenhand.estimation.cross_fitting import control_variates
+from evenhand.formats.qrels import read_qrels
+from evenhand.formats.runs import read_runs
+from evenhand.nonlinear.design_goals import expected_goal, guessed
+from evenhand.nonlinear.gradients import Levels, gradient
+from evenhand.nonlinear.ratios import estimate_ratio
+from evenhand.priors.features import feature_table
+from evenhand.priors.prior import NumPyroPrior
+from evenhand.sampling.rounds import Round
+from evenhand.sampling.samplers import draw
 
 GRADED = DATA.parent / "trec-dl-2021-passage"
 

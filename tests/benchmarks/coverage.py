@@ -30,16 +30,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evenhand import goals, pictures, targets
-from evenhand.events import events, pool_moments
-from evenhand.evidence import Moments, cumulants
-from evenhand.folds import Folds, folds_for
-from evenhand.intervals import INTERVALS
-from evenhand.pools import Pool, pool
-from evenhand.sampling import SAMPLERS, expected_by_fold
-from evenhand.simulation import plan_named
-from evenhand.trec import read_runs
-from evenhand.utilities import rank_utility, rank_votes
+from evenhand.designs.utilities import rank_utility, rank_votes
+from evenhand.estimands import goals, targets
+from evenhand.estimands.pools import Pool, pool
+from evenhand.formats.runs import read_runs
+from evenhand.intervals.intervals import INTERVALS
+from evenhand.intervals.moments import Moments, cumulants
+from evenhand.intervals.pool_moments import events, pool_moments
+from evenhand.reports import plots
+from evenhand.sampling.folds import Folds, folds_for
+from evenhand.sampling.samplers import SAMPLERS, expected_by_fold
+from evenhand.simulation.simulations import plan_named
 
 # Else numba, which ppi_py needs, would take this file for the package of its name.
 sys.path = [folder for folder in sys.path if Path(folder) != Path(__file__).parent]
@@ -260,24 +261,24 @@ def shown(rows: list[dict[str, Any]], count: int) -> None:
 
 def picture(rows: list[dict[str, Any]], path: str) -> Path:
     """Coverage, and width against the oracle's, by the events expected."""
-    _, (left, right) = pictures.figure(2)
+    _, (left, right) = plots.figure(2)
     effective = np.array([row["events"] for row in rows])
     for i, name in enumerate(("student", "cubic")):
         style = {
             "linestyle": "none",
-            "marker": pictures.MARKERS[i],
+            "marker": plots.MARKERS[i],
             "markersize": 2.5,
             "alpha": 0.5,
-            "color": (pictures.ORANGE, pictures.BLUE)[i],
+            "color": (plots.ORANGE, plots.BLUE)[i],
             "label": name,
             "rasterized": True,
         }
         left.plot(effective, [row[f"{name} coverage"] for row in rows], **style)
         ratio = [row[f"{name} width"] / max(row["oracle width"], 1e-300) for row in rows]
         right.plot(effective, ratio, **style)
-    left.axhline(0.95, color=pictures.GREY, linewidth=0.8, linestyle=":")
-    right.axhline(1.0, color=pictures.GREY, linewidth=0.8, linestyle=":")
-    right.axhline(1.15, color=pictures.GREY, linewidth=0.8, linestyle="--")
+    left.axhline(0.95, color=plots.GREY, linewidth=0.8, linestyle=":")
+    right.axhline(1.0, color=plots.GREY, linewidth=0.8, linestyle=":")
+    right.axhline(1.15, color=plots.GREY, linewidth=0.8, linestyle="--")
     left.set_ylabel("coverage of nominal 95 %")
     right.set_ylabel("mean width / oracle's")
     right.set_ylim(0, 3)
@@ -287,7 +288,7 @@ def picture(rows: list[dict[str, Any]], path: str) -> Path:
         ax.set_xlabel("relevant draws that count, expected")
         ax.spines[["top", "right"]].set_visible(False)
     left.legend(frameon=False, fontsize="small", loc="lower right")
-    return pictures.save(left, path)
+    return plots.save(left, path)
 
 
 def main() -> None:

@@ -50,11 +50,11 @@ def one_way(way: str, path: str, documents: int, n: int, limit: str | None) -> N
     if way == "engine":
         import duckdb
 
-        from evenhand import scale
+        from evenhand import engines
 
         if limit:
             duckdb.sql(f"set memory_limit = '{limit}'")
-        found = scale.excerpt(jax.random.key(0), duckdb.read_parquet(path), measure, n)
+        found = engines.excerpt(jax.random.key(0), duckdb.read_parquet(path), measure, n)
         cells, drawn = found.n_cells, len(found.sample.cells)
     else:
         pool = eh.pool(eh.read_runs(path), depth=documents)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from evenhand.pools import Pool
+from evenhand.estimands.pools import Pool
 
 
 def made_pool(n_cells: int, n_systems: int, n_queries: int, seed: int = 0) -> Pool:

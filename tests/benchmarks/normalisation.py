@@ -18,21 +18,22 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from evenhand import goals, targets
-from evenhand.controls import cross_fit
-from evenhand.designs import design
+from evenhand.designs.proposals import design
+from evenhand.designs.utilities import judged_utility, rank_utility
 from evenhand.errors import EvenhandError
-from evenhand.estimates import Estimate
-from evenhand.estimators import estimate
-from evenhand.features import feature_table
-from evenhand.measures import sampled
-from evenhand.normalisation import estimate_normalised
-from evenhand.pools import Pool, pool
-from evenhand.prior import NumPyroPrior
-from evenhand.sampling import draw
-from evenhand.stages import Round
-from evenhand.trec import read_qrels, read_runs
-from evenhand.utilities import judged_utility, rank_utility
+from evenhand.estimands import goals, targets
+from evenhand.estimands.pools import Pool, pool
+from evenhand.estimation.cross_fitting import cross_fit
+from evenhand.estimation.estimates import Estimate
+from evenhand.estimation.importance import estimate
+from evenhand.estimation.self_normalised import estimate_normalised
+from evenhand.formats.qrels import read_qrels
+from evenhand.formats.runs import read_runs
+from evenhand.measures.grammar import sampled
+from evenhand.priors.features import feature_table
+from evenhand.priors.prior import NumPyroPrior
+from evenhand.sampling.rounds import Round
+from evenhand.sampling.samplers import draw
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "trec8-adhoc"
 

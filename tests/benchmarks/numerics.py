@@ -19,11 +19,15 @@ import jax.numpy as jnp
 import numpy as np
 from made import made_pool
 
-from evenhand import designs, estimators, goals, sampling, simulation, targets
+from evenhand.designs import proposals
+from evenhand.designs.utilities import known_utility, rank_utility
+from evenhand.estimands import goals, targets
+from evenhand.estimands.contrasts import norms
+from evenhand.estimation import importance
 from evenhand.measures import grammar
-from evenhand.norms import norms
-from evenhand.samples import Sample
-from evenhand.utilities import known_utility, rank_utility
+from evenhand.sampling import samplers
+from evenhand.sampling.samples import Sample
+from evenhand.simulation import simulations
 
 MEASURE = grammar.measure("DCG@100")
 
@@ -135,7 +139,7 @@ def large(target: targets.Target, n_draws: int) -> Iterator[Timed]:
 
     def design() -> jax.Array:
         lengths = norms(blocks, goal.matrix, goal.importance)[:n_cells]
-        return designs.mixture(designs.proposal(lengths, second), q0 / q0.sum(), 0.1)
+        return proposals.mixture(proposals.proposal(lengths, second), q0 / q0.sum(), 0.1)
 
     def plain() -> np.ndarray:
         return plain_design(target, utility.second_moment)
@@ -146,27 +150,27 @@ def large(target: targets.Target, n_draws: int) -> Iterator[Timed]:
     q = design()
     np.testing.assert_allclose(np.asarray(q), plain(), rtol=1e-9)
     order, key = jnp.zeros(0, jnp.int64), jax.random.key(0)
-    expectation = jax.jit(sampling.SAMPLERS["distinct"].expected)
+    expectation = jax.jit(samplers.SAMPLERS["distinct"].expected)
 
     def draw() -> tuple[jax.Array, jax.Array]:
         expected = expectation(q, n_draws)
-        draws = sampling._draw(key, expected, order, None, sampler="distinct", n=n_draws)
+        draws = samplers._draw(key, expected, order, None, sampler="distinct", n=n_draws)
         return draws, expected
 
     plain_seconds = timed(lambda: plain_draw(np.asarray(q), n_draws))[1]
     yield Timed("draw", *timed(draw), plain_seconds, 32.0 * n_cells)
     draws, expected = map(np.asarray, draw())
     truth = (np.random.default_rng(1).random(n_cells) < 0.05).astype(float)
-    judged = estimators.Round(Sample("distinct", draws, expected), truth[draws])
+    judged = importance.Round(Sample("distinct", draws, expected), truth[draws])
 
     def beside() -> dict[str, np.ndarray]:
         return plain_estimate(target, draws, expected, judged.utility)
 
     # Weight and system of every entry, rank too; E of every cell.
     moved = 16.0 * entries + 8.0 * n_cells
-    times = timed(lambda: estimators.estimate(goal, [judged]).value)
+    times = timed(lambda: importance.estimate(goal, [judged]).value)
     yield Timed("estimate", *times, timed(beside)[1], moved)
-    found = estimators.estimate(goal, [judged])
+    found = importance.estimate(goal, [judged])
     every = np.concatenate([np.eye(len(target.systems)), goal.matrix])
     ours = found.evidence.moments(every, np.concatenate([found.value, found.contrast]))
     for name, value in beside().items():
@@ -178,10 +182,10 @@ def replicated(replications: int) -> Iterator[Timed]:
     target = made_target(10_000, 1)
     goal = goals.absolute(target)
     truth = (np.random.default_rng(1).random(10_000) < 0.05).astype(float)
-    made = designs.design(goal, known_utility(0.05 + truth), floor=0.1)
+    made = proposals.design(goal, known_utility(0.05 + truth), floor=0.1)
 
     def studies(sampler: str) -> object:
-        found = simulation.simulate(
+        found = simulations.simulate(
             goal,
             truth,
             budgets=[250],
@@ -196,7 +200,7 @@ def replicated(replications: int) -> Iterator[Timed]:
     def plain(sampler: str) -> float:
         rng, q, end = np.random.default_rng(0), made.q, np.cumsum(made.q)
         worth = goal.target.weights(np.arange(len(q)))[:, 0] * truth
-        pi = np.asarray(sampling.SAMPLERS["distinct"].expected(jnp.asarray(q), 250))
+        pi = np.asarray(samplers.SAMPLERS["distinct"].expected(jnp.asarray(q), 250))
         found = []
         for _ in range(loops):
             if sampler == "iid":

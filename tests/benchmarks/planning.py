@@ -18,8 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from evenhand import Estimate, Qrels, Runs, Study
-from evenhand.trec import read_qrels, read_runs
-from evenhand.utilities import judged_utility
+from evenhand.designs.utilities import judged_utility
+from evenhand.formats.qrels import read_qrels
+from evenhand.formats.runs import read_runs
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "trec8-adhoc"
 

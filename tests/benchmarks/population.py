@@ -28,23 +28,24 @@ import jax
 import numpy as np
 import pyarrow as pa
 
-from evenhand import goals, targets
-from evenhand.controls import cross_fit
-from evenhand.designs import design
-from evenhand.estimators import estimate
-from evenhand.expectations import expected_goal, guessed
-from evenhand.features import feature_table
-from evenhand.goals import Goal
-from evenhand.gradients import Levels, gradient
-from evenhand.measures import Ratio
+from evenhand.designs.proposals import design
+from evenhand.designs.utilities import judged_utility, rank_utility
+from evenhand.estimands import goals, targets
+from evenhand.estimands.goals import Goal
+from evenhand.estimands.pools import Pool, pool
+from evenhand.estimation.cross_fitting import cross_fit
+from evenhand.estimation.importance import estimate
+from evenhand.formats.qrels import read_qrels
+from evenhand.formats.runs import read_runs
+from evenhand.measures.base import Ratio
+from evenhand.nonlinear.design_goals import expected_goal, guessed
+from evenhand.nonlinear.gradients import Levels, gradient
+from evenhand.nonlinear.ratios import estimate_ratio
 from evenhand.paper.synthetic import PRINTED_SYSTEMS, expected_users, synth
-from evenhand.pools import Pool, pool
-from evenhand.prior import NumPyroPrior
-from evenhand.ratios import estimate_ratio
-from evenhand.sampling import draw
-from evenhand.stages import Round
-from evenhand.trec import read_qrels, read_runs
-from evenhand.utilities import judged_utility, rank_utility
+from evenhand.priors.features import feature_table
+from evenhand.priors.prior import NumPyroPrior
+from evenhand.sampling.rounds import Round
+from evenhand.sampling.samplers import draw
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "trec8-adhoc"
 DEPTH, ITEMS = 100, 400

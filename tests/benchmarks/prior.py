@@ -24,9 +24,9 @@ import jax
 import numpy as np
 from made import made_pool
 
-from evenhand.features import FeatureTable, feature_table
-from evenhand.judgments import Labels
-from evenhand.prior import NumPyroPrior
+from evenhand.priors.features import FeatureTable, feature_table
+from evenhand.priors.prior import NumPyroPrior
+from evenhand.sampling.labels import Labels
 
 CHUNK = 1 << 14
 

@@ -10,7 +10,7 @@ give. Errors are of all differences of two systems.
 - infAP: uniform draws without replacement, and trec_eval's ``infAP`` (through pytrec_eval).
 - uniform: the same draws, the ratio of Horvitz-Thompson sums.
 - statAP: draws with the prior of statAP, the same share for each query, the same ratio.
-- evenhand: `evenhand.ratios`, one round, and two or four that learn from those before them.
+- evenhand: `evenhand.nonlinear.ratios`, one round, and two or four that learn from those before.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ import jax
 import numpy as np
 from scipy import stats
 
-from evenhand import goals, targets
-from evenhand.controls import control_variates, labels
-from evenhand.designs import Design, design
-from evenhand.expectations import expected_goal, guessed
-from evenhand.features import feature_table
-from evenhand.gradients import Levels, gradient
-from evenhand.pools import Pool, pool
-from evenhand.prior import NumPyroPrior
-from evenhand.ratios import estimate_ratio
-from evenhand.sampling import draw
-from evenhand.stages import Round
-from evenhand.steering import known_utilities, steered
-from evenhand.trec import read_qrels, read_runs
-from evenhand.utilities import judged_utility, rank_utility
+from evenhand.decisions.steering import known_utilities, steered
+from evenhand.designs.proposals import Design, design
+from evenhand.designs.utilities import judged_utility, rank_utility
+from evenhand.estimands import goals, targets
+from evenhand.estimands.pools import Pool, pool
+from evenhand.estimation.cross_fitting import control_variates, labels
+from evenhand.formats.qrels import read_qrels
+from evenhand.formats.runs import read_runs
+from evenhand.nonlinear.design_goals import expected_goal, guessed
+from evenhand.nonlinear.gradients import Levels, gradient
+from evenhand.nonlinear.ratios import estimate_ratio
+from evenhand.priors.features import feature_table
+from evenhand.priors.prior import NumPyroPrior
+from evenhand.sampling.rounds import Round
+from evenhand.sampling.samplers import draw
 
 try:
     import pytrec_eval

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from evenhand.pools import pool
-from evenhand.trec import read_runs
+from evenhand.estimands.pools import pool
+from evenhand.formats.runs import read_runs
 
 
 def make(folder: Path, runs: int, queries: int, depth: int) -> list[Path]:

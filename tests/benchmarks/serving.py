@@ -29,8 +29,8 @@ from pathlib import Path
 
 import httpx
 
-from evenhand import rounds as round_files
-from evenhand.store import JudgmentStore
+from evenhand.studies import round_files
+from evenhand.studies.judgments import JudgmentStore
 from evenhand.study import Study
 
 FIELD = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')

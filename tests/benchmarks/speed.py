@@ -69,12 +69,13 @@ def steps(size: str) -> Iterator:
     from prior import made_labels, plain_fit, plain_predict
     from reading import bare, make, pooled
 
-    from evenhand import targets
+    from evenhand.estimands import targets
+    from evenhand.estimands.pools import pool
     from evenhand.evaluation import evaluate
-    from evenhand.features import feature_table
-    from evenhand.pools import pool
-    from evenhand.prior import NumPyroPrior
-    from evenhand.trec import read_qrels, read_runs
+    from evenhand.formats.qrels import read_qrels
+    from evenhand.formats.runs import read_runs
+    from evenhand.priors.features import feature_table
+    from evenhand.priors.prior import NumPyroPrior
 
     jax.config.update("jax_enable_x64", True)
     shape, timed = SIZES[size], numerics.Timed

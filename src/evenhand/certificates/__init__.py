@@ -1,18 +1,15 @@
-"""Certificates: the theory, checked by automatic differentiation on the user's own data.
+"""Certificates: the theory, checked by automatic differentiation on your own data.
 
-=============  =====================================================================
-room           holds
-=============  =====================================================================
-`baselines`    the cost of a baseline as a function, its gradient, its lower bound
-`cases`        a pool, random trials on it, a certificate and its tolerance
-`proofs`       one check for each claim of the theory
-`verdicts`     `certify`: all claims on a target, on runs, or on a study
-=============  =====================================================================
+===============  =====================================================================
+module           holds
+===============  =====================================================================
+`baselines`      the cost of a baseline as a function, its gradient, its lower bound
+`cases`          a pool, random trials on it, a certificate and its tolerance
+`checks`         one check for each claim of the theory
+`certification`  `certify`: all claims on a target, on runs, or on a study
+===============  =====================================================================
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from evenhand.certificates.cases import Certificate
-from evenhand.certificates.verdicts import Certificates, certify, certify_files, certify_runs
-
-__all__ = ["Certificate", "Certificates", "certify", "certify_files", "certify_runs"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

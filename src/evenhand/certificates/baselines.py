@@ -55,8 +55,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from evenhand.norms import norm
-from evenhand.precision import require_float64
+from evenhand.estimands.contrasts import norm
+from evenhand.float64 import require_float64
 
 __all__ = [
     "Bound",

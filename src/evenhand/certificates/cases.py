@@ -31,7 +31,7 @@ import numpy as np
 
 from evenhand.certificates.baselines import distance, mean_baseline
 from evenhand.errors import EvenhandError
-from evenhand.goals import Goal
+from evenhand.estimands.goals import Goal
 
 __all__ = ["Arrays", "Case", "Certificate", "Trials", "case", "relative", "worst"]
 
@@ -47,7 +47,7 @@ class Certificate:
     Attributes
     ----------
     name
-        As in the table of `evenhand.certificates.proofs`.
+        As in the table of `evenhand.certificates.checks`.
     statement
         The claim, in words.
     error

@@ -75,7 +75,10 @@ def evaluate(
     """Evaluate runs with complete judgments, as trec_eval does."""
     from evenhand.evaluation import asks_sampling
     from evenhand.evaluation import evaluate as run
-    from evenhand.trec import read_prels, read_qrels, read_queries, read_runs
+    from evenhand.formats.prels import read_prels
+    from evenhand.formats.qrels import read_qrels
+    from evenhand.formats.queries import read_queries
+    from evenhand.formats.runs import read_runs
 
     sampled = asks_sampling(measures)
     if sampled and negative != "unjudged":
@@ -138,8 +141,10 @@ def simulate(
     **options: Any,
 ) -> None:
     """Replicate studies against complete judgments: error, order, coverage."""
-    from evenhand.simulation import simulate_runs
-    from evenhand.trec import read_qrels, read_queries, read_runs
+    from evenhand.formats.qrels import read_qrels
+    from evenhand.formats.queries import read_queries
+    from evenhand.formats.runs import read_runs
+    from evenhand.simulation.simulations import simulate_runs
 
     if options["queries"] is not None:
         options["queries"] = read_queries(options["queries"])
@@ -156,7 +161,7 @@ def simulate(
         )
     show(result, form)
     if plot is not None:
-        from evenhand.pictures import plot_simulation, save
+        from evenhand.reports.plots import plot_simulation, save
 
         save(plot_simulation(result), plot)
 
@@ -171,7 +176,7 @@ def simulate(
 @FORMAT
 def certify(paths: tuple[str, ...], form: str, **options: Any) -> None:
     """Check the theory on your own data: best baseline, proposals, duality gap."""
-    from evenhand.certificates import certify_files
+    from evenhand.certificates.certification import certify_files
 
     result = certify_files(*paths, **options)
     show(result, form)
@@ -205,7 +210,7 @@ def _reproduced(result: Any, figures: str | None, form: str) -> None:
 @FORMAT
 def synth(figures: str | None, form: str, **options: Any) -> None:
     """On its own data set, which is drawn."""
-    from evenhand.paper import reproduce_synth
+    from evenhand.paper.reproduce import reproduce_synth
 
     with Progress("studies") as progress:
         result = reproduce_synth(progress=progress, **options)
@@ -230,8 +235,9 @@ def trec(
     **options: Any,
 ) -> None:
     """On real runs with complete judgments."""
-    from evenhand.paper import reproduce_trec
-    from evenhand.trec import read_qrels, read_runs
+    from evenhand.formats.qrels import read_qrels
+    from evenhand.formats.runs import read_runs
+    from evenhand.paper.reproduce import reproduce_trec
 
     names = None if systems is None else systems.read().split()
     with Progress("studies") as progress:

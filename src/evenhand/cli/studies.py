@@ -227,16 +227,16 @@ def estimate(
         whole = against == "mean" and against not in found.goal.target.systems
         answer, picture = found.against(None if whole else against), "plot_contrasts"
     elif ranks:
-        from evenhand.standings import ranking
+        from evenhand.decisions.ranks import ranking
 
         learned = found.estimator in ("difference", "cross-fitted")
         answer = ranking(found, opened.beliefs() if learned else None)
         picture = "plot_standings"
     show(answer, form)
     if plot is not None:
-        from evenhand import pictures
+        from evenhand.reports import plots
 
-        pictures.save(getattr(pictures, picture)(answer), plot)
+        plots.save(getattr(plots, picture)(answer), plot)
 
 
 @click.command()
@@ -266,7 +266,7 @@ def plan(study: str, plot: str | None, form: str, **options: Any) -> None:
     answer = Study.open(study).plan(**options)
     show(answer, form)
     if plot is not None:
-        from evenhand.pictures import plot_plan, save
+        from evenhand.reports.plots import plot_plan, save
 
         save(plot_plan(answer), plot)
 
@@ -349,7 +349,7 @@ def export(study: str, kind: str, out: str | None, **texts: str | None) -> None:
 )
 def serve(study: str, **options: Any) -> None:
     """Serve a judging page for assessors, and a live page for you."""
-    from evenhand.serving import serve as run
+    from evenhand.serving.server import serve as run
 
     run(study, tell=lambda served: click.echo(str(served), err=True), **options)
 

@@ -35,17 +35,17 @@ Rprec                  documents, r <= R: rel(g)     R                        sh
 P(judged_only=True)@k  precision of the list without what nobody judged       share of k, 0..1
 Judged, Judged@k       share of the list that somebody judged                 share, 0..1
 *estimates*            of AP, nDCG, P, R and Rprec from samples of TREC's own  as theirs
-infAP, xinfAP, infNDCG (`inferred`); statAP, statP@k, statR@k, statRprec (`weighted`)
+infAP, xinfAP, infNDCG (`inferred`); statAP, statP@k, statR@k, statRprec (`stat_ap`)
 =====================  ============================  =======================  ==================
 
 What is *linear* by rank and grade alone is estimated from sampled pairs without any bias (`Linear`,
-`linear`). So are MAE and MSE, whose utility depends on the system (`evenhand.deviations`), and
-Swaps and wSwaps, which are linear in pairs of documents (`evenhand.swaps`); a *ratio* is with a
-small bias, since its norm must be estimated as well (`evenhand.ratios`). The *estimates* are what
-TREC has made of judgments that its own sampling chose: they ask how that was done
-(`evenhand.trec.read_prels`), and are for reading its files and comparing with it. Samples of this
-library have estimates of their own, with intervals. Reciprocal rank, ERR, bpref and success are
-none of all this, and refused.
+`linear`). So are MAE and MSE, whose utility depends on the system
+(`evenhand.nonlinear.rating_errors`), and Swaps and wSwaps, which are linear in pairs of documents
+(`evenhand.nonlinear.swaps`); a *ratio* is with a small bias, since its norm must be estimated as
+well (`evenhand.nonlinear.ratios`). The *estimates* are what TREC has made of judgments that its own
+sampling chose: they ask how that was done (`evenhand.formats.read_prels`), and are for reading its
+files and comparing with it. Samples of this library have estimates of their own, with intervals.
+Reciprocal rank, ERR, bpref and success are none of all this, and refused.
 
 Conventions are trec_eval's. Precision divides by k however short the list is. The ideal of nDCG and
 R come from the judgments, not from what was returned; AP@k divides by R; a query without a relevant
@@ -57,62 +57,11 @@ A measure is an immutable value: it prints as users write it (the ``ir_measures`
 `measure` reads that back, as well as the spellings of trec_eval (``P_10``, ``ndcg_cut_10``) and
 ranx (``precision@10``, ``ndcg@10``).
 
-Rooms: `protocols` (what a measure must answer), `lists` (ranked lists and judgments as arrays),
-`options`; `documents`, `deviations`, `pairs`, `ratios`, `judged`, `inferred`, `weighted` (the
+Modules: `base` (what a measure must answer), `lists` (ranked lists and judgments as arrays),
+`validation`; `linear`, `rating_errors`, `swaps`, `ratios`, `judged`, `inferred`, `stat_ap` (the
 measures, by what they are made of); `grammar`.
 """
 
-from evenhand.measures.deviations import MAE, MSE
-from evenhand.measures.documents import DCG, RBP, Gain, P
-from evenhand.measures.grammar import linear, measure, sampled
-from evenhand.measures.inferred import infAP, infNDCG, xinfAP
-from evenhand.measures.judged import Judged, JudgedP
-from evenhand.measures.lists import Inclusion, Lists
-from evenhand.measures.pairs import Swaps, wSwaps
-from evenhand.measures.protocols import (
-    Deviation,
-    Inferred,
-    Linear,
-    Listwise,
-    Measure,
-    Pairwise,
-    Ratio,
-)
-from evenhand.measures.ratios import AP, R, Rprec, nDCG
-from evenhand.measures.weighted import statAP, statP, statR, statRprec
+import lazy_loader
 
-__all__ = [
-    "AP",
-    "DCG",
-    "MAE",
-    "MSE",
-    "RBP",
-    "Deviation",
-    "Gain",
-    "Inclusion",
-    "Inferred",
-    "Judged",
-    "JudgedP",
-    "Linear",
-    "Lists",
-    "Listwise",
-    "Measure",
-    "P",
-    "Pairwise",
-    "R",
-    "Ratio",
-    "Rprec",
-    "Swaps",
-    "infAP",
-    "infNDCG",
-    "linear",
-    "measure",
-    "nDCG",
-    "sampled",
-    "statAP",
-    "statP",
-    "statR",
-    "statRprec",
-    "wSwaps",
-    "xinfAP",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -7,15 +7,15 @@ import re
 from typing import Any
 
 from evenhand.errors import EvenhandError
-from evenhand.measures.deviations import MAE, MSE
-from evenhand.measures.documents import DCG, RBP, Gain, P
+from evenhand.measures.base import Linear, Listwise, Measure
 from evenhand.measures.inferred import infAP, infNDCG, xinfAP
 from evenhand.measures.judged import Judged, JudgedP
-from evenhand.measures.options import check_number
-from evenhand.measures.pairs import Swaps, wSwaps
-from evenhand.measures.protocols import Linear, Listwise, Measure
+from evenhand.measures.linear import DCG, RBP, Gain, P
+from evenhand.measures.rating_errors import MAE, MSE
 from evenhand.measures.ratios import AP, R, Rprec, nDCG
-from evenhand.measures.weighted import statAP, statP, statR, statRprec
+from evenhand.measures.stat_ap import statAP, statP, statR, statRprec
+from evenhand.measures.swaps import Swaps, wSwaps
+from evenhand.measures.validation import check_number
 
 __all__ = ["linear", "measure", "sampled"]
 

@@ -10,7 +10,7 @@ it, smoothed by eps = 0.00001,
     prec(r) = (1 + sum over s of N_s(r) (R_s(r) + eps) / (n_s(r) + c eps)) / r,              (1)
 
 and averaged over the relevant documents judged, each by 1 / pi, pi the share of its stratum that
-was judged (`evenhand.trec.prels`):
+was judged (`evenhand.formats.prels`):
 
     value = sum over relevant d of prec(rank of d) / pi_d,   over R^ = sum of 1 / pi_d.      (2)
 
@@ -50,11 +50,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from evenhand.measures.documents import DCG
+from evenhand.measures.linear import DCG
 from evenhand.measures.lists import Lists, before
-from evenhand.measures.options import Gains, as_gains, check_cutoff, gains_option, relevance, text
 from evenhand.measures.ratios import nDCG
-from evenhand.measures.weighted import Estimate, over, ranked
+from evenhand.measures.stat_ap import Estimate, over, ranked
+from evenhand.measures.validation import (
+    Gains,
+    as_gains,
+    check_cutoff,
+    gains_option,
+    relevance,
+    text,
+)
 
 __all__ = ["EPSILON", "infAP", "infNDCG", "xinfAP"]
 

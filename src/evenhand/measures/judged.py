@@ -23,7 +23,7 @@ from typing import ClassVar
 import numpy as np
 
 from evenhand.measures.lists import Lists, WithinCutoff, before
-from evenhand.measures.options import check_cutoff, check_number, rel_option, relevance, text
+from evenhand.measures.validation import check_cutoff, check_number, rel_option, relevance, text
 
 __all__ = ["Judged", "JudgedP"]
 

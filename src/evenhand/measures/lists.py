@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from evenhand.measures.options import check_cutoff, text
+from evenhand.measures.validation import check_cutoff, text
 
 __all__ = ["Inclusion", "Lists", "Said", "WithinCutoff", "before"]
 

@@ -42,9 +42,9 @@ from typing import ClassVar
 import numpy as np
 
 from evenhand.errors import EvenhandError
-from evenhand.measures.documents import DCG
+from evenhand.measures.linear import DCG
 from evenhand.measures.lists import Lists, WithinCutoff, before
-from evenhand.measures.options import (
+from evenhand.measures.validation import (
     Gains,
     as_gains,
     check_cutoff,

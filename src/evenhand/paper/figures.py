@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from evenhand.paper.rows import Curve
-from evenhand.pictures import BLUE, GREY, MARKERS, ORANGE
+from evenhand.reports.plots import BLUE, GREY, MARKERS, ORANGE
 
 __all__ = ["plot_curves"]
 

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evenhand.errors import EvenhandError
-from evenhand.precision import in_float64
+from evenhand.float64 import in_float64
 
 __all__ = ["deep_pool", "deep_pool_sd", "shallow_pool"]
 

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evenhand.precision import in_float64
+from evenhand.float64 import in_float64
 
 __all__ = ["Replicates", "alias", "replicate"]
 

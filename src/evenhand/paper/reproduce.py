@@ -10,13 +10,15 @@ import jax
 import numpy as np
 
 from evenhand.errors import EvenhandError
+from evenhand.formats.qrels import Qrels
+from evenhand.formats.runs import Runs
 from evenhand.paper import printed
-from evenhand.paper.cells import Cells, Question, questions
-from evenhand.paper.comparisons import KINDS, curves, variance_rows
+from evenhand.paper.dense_cells import Cells, Question, questions
+from evenhand.paper.many_systems import KINDS, curves, variance_rows
+from evenhand.paper.one_system import System, exact_sds
 from evenhand.paper.pooling import deep_pool_sd, shallow_pool
 from evenhand.paper.reproduction import Reproduction
 from evenhand.paper.rows import Curve, Row
-from evenhand.paper.singles import System, exact_sds
 from evenhand.paper.synthetic import (
     PRINTED_SYSTEMS,
     Ranks,
@@ -28,8 +30,7 @@ from evenhand.paper.synthetic import (
     synth,
 )
 from evenhand.paper.tables import Aims, Plan, single_rows
-from evenhand.paper.trec import MISSING, NAMED, Collection, trec_cells, trec_system
-from evenhand.trec import Qrels, Runs
+from evenhand.paper.trec8 import MISSING, NAMED, Collection, trec_cells, trec_system
 
 __all__ = ["reproduce_synth", "reproduce_trec"]
 

@@ -11,8 +11,8 @@ from evenhand.errors import EvenhandError
 from evenhand.paper.figures import plot_curves
 from evenhand.paper.printed import NOTES
 from evenhand.paper.rows import Curve, Row
-from evenhand.pictures import save
-from evenhand.tables import Result, Table
+from evenhand.reports.plots import save
+from evenhand.results import Result, Table
 
 __all__ = ["Reproduction"]
 

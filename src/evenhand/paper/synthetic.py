@@ -28,8 +28,8 @@ which gives the expectation over data sets of everything that is linear in it.
 
 u~ is 0 at the last rank although the method asks for more than 0. No floor is put under it: a pair
 that all systems rank last is never drawn, and nothing is lost as long as its rating is 0, which
-`evenhand.designs.variance` checks (it is infinite otherwise). With 2000 items it always is; in
-small data sets it need not be.
+`evenhand.designs.proposals.variance` checks (it is infinite otherwise). With 2000 items it always
+is; in small data sets it need not be.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ import numpy as np
 from scipy import stats
 
 from evenhand.errors import EvenhandError
-from evenhand.measures import DCG
-from evenhand.paper.cells import Cells
-from evenhand.precision import in_float64
+from evenhand.float64 import in_float64
+from evenhand.measures.linear import DCG
+from evenhand.paper.dense_cells import Cells
 
 __all__ = [
     "PRINTED_SYSTEMS",

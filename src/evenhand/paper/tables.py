@@ -9,9 +9,9 @@ import jax
 import numpy as np
 
 from evenhand.paper import printed
+from evenhand.paper.one_system import QUANTILE, Sampled, System, exact_sds, sample
 from evenhand.paper.pooling import deep_pool, deep_pool_sd, shallow_pool
 from evenhand.paper.rows import Row
-from evenhand.paper.singles import QUANTILE, Sampled, System, exact_sds, sample
 
 __all__ = ["Aims", "Plan", "single_rows"]
 

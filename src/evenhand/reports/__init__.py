@@ -1,13 +1,14 @@
-"""A study told on one page: facts, a sentence, pictures, and the page that holds them.
+"""A study on one page, and plots of results.
 
-- `facts`: everything a report tells, as plain values
-- `gathering`: asks a study for them (`gather`)
-- `calibrations`: a learned prior held against what was judged
-- `conclusions`: the answer in one sentence
-- `methods`: a paragraph that says how it was found, ready to paste
-- `sheets`: the tables
-- `plots` and `drawings`: pictures of the facts, and how they get onto a page or into files
-- `pages`: the page itself, one file that needs no other (`write`)
+- `plots`: one plotting function for each kind of result
+- `facts`: everything a report shows, as plain values
+- `gather`: asks a study for them
+- `calibration`: a learned prior held against what was judged
+- `summary`: the answer in one sentence
+- `methods`: a paragraph on how it was found, ready to paste
+- `report_tables`: the tables
+- `report_figures` and `drawings`: pictures of the facts, and how they get onto a page or into files
+- `html`: the page itself, one file that needs no other
 """
 
 __all__ = []

@@ -1,8 +1,8 @@
 """A drawing of matplotlib as a picture on a page, or as files.
 
 On a page it is SVG with the page's own fonts, and with colours that follow the page's theme: each
-colour of `evenhand.pictures` becomes a variable of the style sheet. Names are shown as they are,
-never read as mathematics or as markup, and long ones are cut in the middle.
+colour of `evenhand.reports.plots` becomes a variable of the style sheet. Names are shown as they
+are, never read as mathematics or as markup, and long ones are cut in the middle.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import matplotlib as mpl
 from matplotlib import font_manager
 from matplotlib.figure import Figure
 
-from evenhand.pictures import BLUE, GREEN, GREY, ORANGE, save
+from evenhand.reports.plots import BLUE, GREEN, GREY, ORANGE, save
 
 __all__ = ["COLOURS", "LONGEST", "TEXT", "Picture", "drawing", "shortened", "width"]
 
-#: Colours of `evenhand.pictures`, and the page's names of them.
+#: Colours of `evenhand.reports.plots`, and the page's names of them.
 COLOURS = {
     BLUE: "blue",
     ORANGE: "orange",

@@ -1,6 +1,6 @@
 """What a report tells of a study, as plain values: numbers, names and tables, and no page.
 
-Pages and pictures are made from `Facts` alone; `evenhand.reports.gathering` asks a study for them.
+Pages and pictures are made from `Facts` alone; `evenhand.reports.gather` asks a study for them.
 What cannot be told yet is None, or empty.
 """
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evenhand.comparisons import Comparisons
-from evenhand.estimates import Estimate
-from evenhand.goals import Goal
-from evenhand.measures import Linear
-from evenhand.reports.calibrations import Calibration
-from evenhand.reports.conclusions import Conclusion
-from evenhand.rounds import Record
-from evenhand.standings import Standings
+from evenhand.decisions.ranks import Standings
+from evenhand.estimands.goals import Goal
+from evenhand.estimation.estimates import Estimate
+from evenhand.intervals.simultaneous import Comparisons
+from evenhand.measures.base import Linear
+from evenhand.reports.calibration import Calibration
+from evenhand.reports.summary import Conclusion
+from evenhand.studies.round_files import Record
 
 __all__ = ["Facts", "Look", "Places", "RoundFacts", "Weights"]
 

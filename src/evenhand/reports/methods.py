@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evenhand.confidence import percent
-from evenhand.measures import Deviation, Pairwise, Ratio
-from evenhand.reports.conclusions import isolated
+from evenhand.intervals.confidence import percent
+from evenhand.measures.base import Deviation, Pairwise, Ratio
 from evenhand.reports.facts import Facts, RoundFacts
+from evenhand.reports.summary import isolated
 
 __all__ = ["BIBTEX", "CITATION", "LINK", "paragraph"]
 

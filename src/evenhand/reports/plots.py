@@ -1,308 +1,344 @@
-"""Pictures of a study's facts: `pictures_of` draws what there is to draw.
+"""Pictures of results: one function a result, each gives back the axes that it drew on.
 
-The functions below it draw one each, in the colours of `evenhand.pictures`.
+Colours are those of Okabe and Ito, which people with any colour vision can tell apart. Figures are
+made without pyplot, so nothing is kept open and no window appears; pass ``ax=`` to draw into a
+figure of your own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator
 
-from evenhand.pictures import BLUE, GREEN, GREY, MARKERS, ORANGE, plot_contrasts, plot_estimate
-from evenhand.reports.calibrations import Calibration
-from evenhand.reports.conclusions import told_apart
-from evenhand.reports.drawings import LONGEST, TEXT, Picture, drawing, shortened, width
-from evenhand.reports.facts import Facts, Look, Places, Weights
+from evenhand.errors import EvenhandError
+from evenhand.intervals.confidence import percent
 
-__all__ = ["pictures_of", "plot_calibrations", "plot_looks", "plot_places", "plot_weights"]
+if TYPE_CHECKING:
+    from evenhand.decisions.planning import Plan
+    from evenhand.decisions.ranks import Standings
+    from evenhand.estimands.pools import Pool
+    from evenhand.estimation.estimates import Estimate
+    from evenhand.evaluation import Evaluation
+    from evenhand.intervals.simultaneous import Comparisons
+    from evenhand.sampling.samples import Sample
+    from evenhand.simulation.simulations import Simulation
 
-_SERIES = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000", GREY)
-#: Series that a picture can tell apart.
-MOST = 8
-#: Width of a picture and height of a row, in inches.
-WIDTH, ROW = 7.2, 0.2
+__all__ = [
+    "figure",
+    "plot_comparisons",
+    "plot_contrasts",
+    "plot_draws",
+    "plot_estimate",
+    "plot_evaluation",
+    "plot_plan",
+    "plot_simulation",
+    "plot_standings",
+    "save",
+]
+
+BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#666666"
+SERIES = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+MARKERS = "osD^vP*X"
+#: How a name is written: what stands between two dollars is no mathematics.
+_AS_IT_IS: Mapping[str, Any] = {"parse_math": False}
 
 
-def _room(names: Iterable[str]) -> float:
-    """Inches that the widest of some names takes in whatever font, and a little air."""
-    return 0.15 + 0.08 * max(map(width, names), default=8)
-
-
-def _axes(
-    rows: float, names: Sequence[str] = (), *, columns: int = 1, across: float = WIDTH, below=0.55
+def figure(
+    columns: int = 1, *, height: float = 4.0, width: float = 6.4
 ) -> tuple[Figure, list[Axes]]:
-    """Axes with room for names on the left, each `rows` high; sizes do not hang on fonts."""
-    left = _room(shortened(n) for n in names)
-    height = rows + below + 0.35
-    fig = Figure(figsize=(across, height))
-    gap, right = 0.25, 0.15
-    each = (across - left - right - gap * (columns - 1)) / columns
-    axes = [
-        fig.add_axes(
-            ((left + i * (each + gap)) / across, below / height, each / across, rows / height)
-        )
-        for i in range(columns)
-    ]
-    for ax in axes:
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.tick_params(length=3)
-    return fig, axes
+    """Make a figure with axes side by side; sizes in inches, of each."""
+    fig = Figure(figsize=(width * columns, height), layout="constrained")
+    return fig, [fig.add_subplot(1, columns, i + 1) for i in range(columns)]
 
 
-def _relabel(ax: Axes, most: int = LONGEST) -> None:
-    """Rows by shortened names."""
-    names = [shortened(label.get_text(), most) for label in ax.get_yticklabels()]
-    ax.set_yticks(ax.get_yticks(), labels=names)
-    if len(names) > 1:
-        ax.set_ylim(-0.7, len(names) - 0.3)
+def save(ax: Axes, path: str | Path) -> Path:
+    """Write the figure of some axes to a file; its ending says the format (png, pdf, svg).
 
-
-def _legend(ax: Axes) -> None:
-    """Above the drawing, where nothing can be hidden by it."""
-    figure = ax.get_figure(root=True)
-    assert figure is not None  # it was drawn
-    height = ax.get_position().height * figure.get_figheight()
-    handles, labels = ax.get_legend_handles_labels()
-    ax.legend(
-        handles,
-        labels,
-        frameon=False,
-        fontsize=TEXT,
-        loc="lower left",
-        bbox_to_anchor=(-0.01, 1.0, 1.0, 0.1 / height),
-        ncols=3,
-        borderaxespad=0.2,
-        handletextpad=0.5,
-        columnspacing=1.5,
-    )
-
-
-def _systems(facts: Facts) -> Picture:
-    found = facts.estimate
-    assert found is not None
-    fig, (ax,) = _axes(ROW * (len(facts.systems) + 0.8), facts.systems)
-    plot_estimate(found, contrasts=False, ax=ax)
-    _relabel(ax)
-    ax.set_title("", loc="left")
-    ax.set_xlabel(_unit(facts))
-    _legend(ax)
-    return Picture("systems", f"{facts.measure} of each system with its interval", fig)
-
-
-def _unit(facts: Facts, of: str = "") -> str:
-    better = "" if facts.goal.target.sign > 0 else " (lower is better)"
-    return f"{of}{facts.measure}{better}"
-
-
-def _contrasts(facts: Facts) -> Picture:
-    assert facts.compared is not None
-    apart = told_apart(facts.goal)
-    compared = replace(facts.compared, names=tuple(apart[name] for name in facts.compared.names))
-    names = [shortened(name, 40) for name in compared.names]
-    fig, (ax,) = _axes(ROW * (len(names) + 0.8))
-    left = _room(names) / WIDTH
-    place = ax.get_position()
-    ax.set_position((left, place.y0, 1 - 0.15 / WIDTH - left, place.height))
-    plot_contrasts(compared, ax=ax)
-    _relabel(ax, 40)
-    ax.set_xlabel(_unit(facts, "difference in "))
-    _legend(ax)
-    return Picture("contrasts", "each contrast with its interval, alone and all together", fig)
-
-
-def plot_looks(looks: Sequence[Look], *, contrasts: bool, sign: int = 1) -> Figure:
-    """Estimates after each round with their intervals, against the pairs judged by then.
-
-    Where there are more than can be told apart, the best are in colour and the others grey lines.
+    Raises
+    ------
+    EvenhandError
+        If the format is unknown or the file cannot be written.
     """
-    last = looks[-1].estimate
-    prefix = "contrast_" if contrasts else ""
-    names = last.goal.names if contrasts else last.goal.target.systems
-    value, low, high = (
-        np.array([getattr(look.estimate, name) for look in looks])
-        for name in ("contrast" if contrasts else "value", f"{prefix}low", f"{prefix}high")
+    path = Path(path)
+    try:
+        ax.get_figure(root=True).savefig(path, dpi=150)  # type: ignore[union-attr] - never None here
+    except (ValueError, OSError) as error:
+        raise EvenhandError(
+            f"cannot write the picture {path}: {error}", hint="try a name that ends in .png"
+        ) from error
+    return path
+
+
+def _plain(ax: Axes) -> None:
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(length=3)
+
+
+def _axes(ax: Axes | None, rows: int) -> Axes:
+    return figure(height=max(2.2, 0.9 + 0.24 * rows))[1][0] if ax is None else ax
+
+
+def _forest(
+    ax: Axes, names, value, low, high, *, colour: str, label: str, width: float = 1.4
+) -> np.ndarray:
+    """Estimates with intervals, one row each, the largest on top; gives the row of each."""
+    row = np.empty(len(value))
+    row[np.argsort(np.where(np.isnan(value), -np.inf, value), kind="stable")] = np.arange(
+        len(value)
     )
-    judged = np.array([look.estimate.n_judged for look in looks], float)
-    merit = np.where(np.isnan(value[-1]), -np.inf, sign * value[-1])
-    order = np.argsort(-merit, kind="stable")
-    shown = order[:MOST]
-    fig, (ax,) = _axes(2.9, below=0.5)
-    measure = last.goal.target.measure
-    ax.set_ylabel(f"difference in {measure}" if contrasts else str(measure))
-    for j in order[MOST:]:
-        ax.plot(judged, value[:, j], color=GREY, linewidth=0.7, alpha=0.35)
-    step = 0.012 * (np.ptp(judged) or 1.0)
-    for i, j in enumerate(shown):
-        at = judged + (i - (len(shown) - 1) / 2) * step
-        ax.errorbar(
-            at,
-            value[:, j],
-            yerr=np.maximum([value[:, j] - low[:, j], high[:, j] - value[:, j]], 0.0),
-            color=_SERIES[i],
-            marker=MARKERS[i],
-            markersize=4,
-            linewidth=1.2,
-            elinewidth=0.9,
-            label=shortened(names[j]),
-        )
+    shown = ~np.isnan(value)
+    ax.errorbar(
+        value[shown],
+        row[shown],
+        # What is known exactly may lie outside its interval by a rounding.
+        xerr=np.maximum([(value - low)[shown], (high - value)[shown]], 0.0),
+        fmt="o",
+        color=colour,
+        markersize=4,
+        linewidth=width,
+        capsize=2,
+        label=label,
+    )
+    ax.set_yticks(row, labels=[str(n) for n in names], **_AS_IT_IS)
+    ax.set_ylim(-0.7, len(value) - 0.3)
+    _plain(ax)
+    return row
+
+
+def plot_estimate(
+    estimate: Estimate,
+    *,
+    truth: np.ndarray | None = None,
+    contrasts: bool | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Intervals of systems or contrasts, the best on top.
+
+    Parameters
+    ----------
+    estimate
+        What to show.
+    truth
+        True values of the same, where they are known.
+    contrasts
+        Show the contrasts; by default where the goal compares and any is known.
+    ax
+        Axes to draw on.
+    """
+    if contrasts is None:  # of systems that came later only bounds of their own are known
+        contrasts = estimate.goal.kind != "absolute" and not np.isnan(estimate.contrast_low).all()
     if contrasts:
-        ax.axhline(0, color=GREY, linewidth=0.8, linestyle=":")
-    ax.set_xticks(judged, labels=[f"{int(n):,}" for n in judged])
-    ax.set_xlabel("pairs judged")
-    place = ax.get_position()
-    legend = (0.4 + _room(shortened(names[j]) for j in shown)) / WIDTH
-    ax.set_position((0.075, place.y0, 0.925 - legend, place.height))
-    ax.legend(frameon=False, fontsize=TEXT, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return fig
-
-
-def plot_places(places: Places) -> Figure:
-    """Draws, and the share of pairs that are judged, by system and rank: one row a system."""
-    k, bins = places.drawn.shape
-    fig, axes = _axes(ROW * k, places.systems, columns=2, below=0.75)
-    share = places.judged / np.where(places.returned > 0, places.returned, 1)
-    per_rank = places.drawn / np.maximum(np.diff(places.edges), 1)
-    both = (
-        (per_rank, places.drawn, f"draws; darkest: {per_rank.max():.0f} a rank", "{:,}".format),
-        (share, share, f"share of pairs judged; darkest: {share.max():.0%}", "{:.0%}".format),
+        names, values = (
+            estimate.goal.names,
+            (estimate.contrast, estimate.contrast_low, estimate.contrast_high),
+        )
+    else:
+        names, values = estimate.goal.target.systems, (estimate.value, estimate.low, estimate.high)
+    ax = _axes(ax, len(names))
+    row = _forest(
+        ax, names, *values, colour=BLUE, label=f"estimate, {percent(estimate.level)} interval"
     )
-    for ax, (strength, numbers, title, text) in zip(axes, both, strict=True):
-        most = float(strength.max()) or 1.0
-        _squares(ax, strength / most, places.returned > 0)
-        if k <= 40:
-            for s, b in np.argwhere(places.returned > 0):
-                ax.text(
-                    b,
-                    s,
-                    text(numbers[s, b]),
-                    ha="center",
-                    va="center",
-                    fontsize=6.5,
-                    color="#000000",
-                )
-        slanted = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
-        ax.set_xticks(range(bins), labels=places.bins, **slanted)
-        ax.set_xlim(-0.5, bins - 0.5)
-        ax.set_ylim(k - 0.5, -0.5)
-        ax.spines[:].set_visible(False)
-        ax.tick_params(length=0)
-        ax.set_title(title, loc="left")
-        ax.set_xlabel("rank in the system’s result")
-    axes[0].set_yticks(range(k), labels=[shortened(name) for name in places.systems])
-    axes[1].set_yticks([])
-    return fig
-
-
-def _by_merit(facts: Facts) -> Places:
-    """The places with the best system on top, where it is known which that is."""
-    places, found = facts.places, facts.estimate
-    if found is None:
-        return places
-    merit = np.where(np.isnan(found.value), -np.inf, facts.goal.target.sign * found.value)
-    order = np.argsort(-merit, kind="stable")
-    names = tuple(places.systems[j] for j in order)
-    tables = (x[order] for x in (places.returned, places.drawn, places.judged))
-    return Places(names, places.edges, *tables)
-
-
-def _squares(ax: Axes, strength: np.ndarray, there: np.ndarray) -> None:
-    """A square a number from 0 to 1: one colour, more or less of it, on whatever ground."""
-    for s, b in np.argwhere(there):
-        ax.add_patch(
-            Rectangle(
-                (b - 0.47, s - 0.44),
-                0.94,
-                0.88,
-                facecolor=BLUE,
-                alpha=0.05 + 0.5 * float(strength[s, b]),
-                linewidth=0,
-            )
-        )
-
-
-def plot_weights(weights: Weights) -> Figure:
-    """How many draws have which importance weight, in units of the mean weight."""
-    fig, (ax,) = _axes(2.0, below=0.5)
-    place = ax.get_position()
-    ax.set_position((0.075, place.y0, 0.9, place.height))
-    size = weights.size[weights.size > 0]
-    low, high = (float(size.min()), float(size.max())) if len(size) else (0.5, 2.0)
-    if high / low < 1.2:
-        low, high = low / 1.2, high * 1.2
-    edges = np.geomspace(low, high * (1 + 1e-9), 31)
-    count, _ = np.histogram(size, edges)
-    ax.bar(edges[:-1], count, np.diff(edges), align="edge", color=BLUE, linewidth=0, alpha=0.85)
-    ax.axvline(1.0, color=ORANGE, linewidth=1.2, label="mean weight")
-    ax.set_xscale("log")
-    ticks = [t for t in 10.0 ** np.arange(-6, 7) if low <= t <= high]
-    if len(ticks) < 2:
-        ticks = [t * m for t in 10.0 ** np.arange(-6, 7) for m in (1, 2, 5) if low <= t * m <= high]
-    ax.set_xticks(ticks, labels=[f"{t:g}" for t in ticks])
-    ax.minorticks_off()
-    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_xlabel("importance weight of a draw, mean = 1")
-    ax.set_ylabel("draws")
-    _legend(ax)
-    return fig
-
-
-def plot_calibrations(calibrations: Sequence[Calibration]) -> Figure:
-    """Observed against predicted mean utility by bin, with what the model would allow."""
-    fig, (ax,) = _axes(3.2, across=4.6, below=0.5)
-    place = ax.get_position()
-    ax.set_position((0.13, place.y0, 0.83, place.height))
-    top = 0.0
-    for i, one in enumerate(calibrations[-MOST:]):
-        colour = _SERIES[i % len(_SERIES)]
-        ax.vlines(one.predicted, one.low, one.high, color=colour, linewidth=5, alpha=0.25)
+    if contrasts:
+        ax.axvline(0, color=GREY, linewidth=0.8, linestyle=":")
+    if truth is not None:
         ax.plot(
-            one.predicted,
-            one.observed,
-            color=colour,
-            marker=MARKERS[i % len(MARKERS)],
-            markersize=4.5,
+            truth,
+            row,
             linestyle="none",
-            label=one.round,
+            marker="|",
+            color=ORANGE,
+            markersize=11,
+            markeredgewidth=2,
+            label="truth",
         )
-        top = max(top, float(one.high.max()), float(one.observed.max()))
-    ax.plot([0, top], [0, top], color=GREY, linewidth=0.8, linestyle=":")
-    ax.set_xlabel("predicted utility")
-    ax.set_ylabel("observed utility")
-    _legend(ax)
-    return fig
+    ax.set_xlabel(f"{estimate.goal.target.measure}{', difference' if contrasts else ''}")
+    ax.set_title(f"{estimate.n_judged:,} judged pairs", loc="left", fontsize="medium")
+    ax.legend(frameon=False, fontsize="small", loc="lower right")
+    return ax
 
 
-def pictures_of(facts: Facts) -> dict[str, Picture]:
-    """Every picture that there is something to draw for, by name."""
-    made: list[Callable[[], Picture]] = []
-    found = facts.estimate
-    if found is not None and not np.isnan(found.value).all():
-        made.append(lambda: _systems(facts))
-    if found is not None and facts.comparative and not np.isnan(found.contrast).all():
-        made.append(lambda: _contrasts(facts))
-    if len(facts.looks) > 1:
-        made.append(
-            lambda: Picture(
-                "looks",
-                "estimates after each round with their intervals",
-                plot_looks(facts.looks, contrasts=facts.comparative, sign=facts.goal.target.sign),
-            )
+def plot_comparisons(comparisons: Comparisons, *, ax: Axes | None = None) -> Axes:
+    """Every pair as a square: colour says by how many standard errors the row beats the column.
+
+    Systems stand in the order of their mean difference to the others, the best on top. A dot marks
+    a pair that is decided, all pairs taken together; a grey square one that is not covered.
+    """
+    k = len(comparisons.systems)
+    first, second = np.triu_indices(k, 1)
+    size = comparisons.std_error > 0
+    ratio = np.where(size, comparisons.value / np.where(size, comparisons.std_error, 1.0), 0.0)
+    table, decided = np.zeros((k, k)), np.zeros((k, k), bool)
+    table[first, second], table[second, first] = ratio, -ratio
+    decided[first, second] = decided[second, first] = comparisons.decided
+    order = np.argsort(-np.nan_to_num(table).mean(1), kind="stable")
+    table, decided = table[np.ix_(order, order)], decided[np.ix_(order, order)]
+    side = max(3.0, 1.2 + 0.22 * k)
+    ax = figure(height=side, width=side * 1.15)[1][0] if ax is None else ax
+    ax.set_facecolor("#DDDDDD")
+    image = ax.imshow(np.ma.masked_invalid(table), cmap="PuOr_r", vmin=-5, vmax=5)
+    row, column = np.nonzero(decided)
+    dot = {"markerfacecolor": "white", "markeredgecolor": "black", "markeredgewidth": 0.5}
+    ax.plot(column, row, linestyle="none", marker="o", markersize=2.5, **dot)
+    names = [comparisons.systems[j] for j in order]
+    ax.set_xticks(np.arange(k), labels=names, rotation=90, fontsize="small", **_AS_IT_IS)
+    ax.set_yticks(np.arange(k), labels=names, fontsize="small", **_AS_IT_IS)
+    bar = ax.get_figure(root=True).colorbar(image, ax=ax, shrink=0.8, extend="both")  # type: ignore[union-attr] - never None here
+    bar.set_label("row minus column, in standard errors", fontsize="small")
+    ax.set_title(
+        f"dot: decided at {percent(comparisons.level)}, all pairs together", fontsize="medium"
+    )
+    return ax
+
+
+def plot_contrasts(comparisons: Comparisons, *, ax: Axes | None = None) -> Axes:
+    """Contrasts with the interval of each alone, and thin behind it the one that holds all."""
+    ax = _axes(ax, len(comparisons.names))
+    value, level, names = comparisons.value, percent(comparisons.level), comparisons.names
+    together, own = f"all together, {level}", f"each alone, {level}"
+    ends = (comparisons.low_all, comparisons.high_all)
+    _forest(ax, names, value, *ends, colour=GREY, label=together, width=0.8)
+    ends = (comparisons.low, comparisons.high)
+    row = _forest(ax, names, value, *ends, colour=BLUE, label=own, width=2.4)
+    sure = comparisons.decided
+    ax.plot(value[sure], row[sure], "o", color=ORANGE, markersize=4, zorder=4, label="decided")
+    ax.axvline(0, color=GREY, linewidth=0.8, linestyle=":")
+    ax.set_xlabel("difference")
+    ax.legend(frameon=False, fontsize="small", loc="lower right")
+    return ax
+
+
+def plot_draws(sample: Sample, pool: Pool, *, ax: Axes | None = None) -> Axes:
+    """Where the judgments went: the share of pairs drawn, by their best rank in any system."""
+    ax = figure()[1][0] if ax is None else ax
+    best = np.minimum.reduceat(pool.rank, pool.start[:-1])
+    edges = np.unique(np.geomspace(1, best.max() + 1, 13).round().astype(int))
+    there, _ = np.histogram(best, edges)
+    drawn, _ = np.histogram(best[sample.cells], edges)
+    share = drawn / np.where(there > 0, there, 1)
+    middle = np.arange(len(there))
+    ax.bar(middle, share, color=BLUE, width=0.85)
+    for x, count, height in zip(middle, drawn, share, strict=True):
+        ax.annotate(
+            f"{count:,}", (x, height), ha="center", va="bottom", fontsize="x-small", color=GREY
         )
-    if facts.rounds:
-        alt = "draws, and share of pairs judged, by system and rank"
-        made.append(lambda: Picture("places", alt, plot_places(_by_merit(facts))))
-    if facts.weights is not None and len(facts.weights.size):
-        weights = facts.weights
-        alt = "distribution of the importance weights of the draws"
-        made.append(lambda: Picture("weights", alt, plot_weights(weights)))
-    if facts.calibrations:
-        alt = "observed against predicted utility by bin"
-        made.append(lambda: Picture("calibration", alt, plot_calibrations(facts.calibrations)))
-    with drawing():
-        return {picture.name: picture for picture in (make() for make in made)}
+    labels = [str(a) if b == a + 1 else f"{a}-{b - 1}" for a, b in itertools.pairwise(edges)]
+    ax.set_xticks(
+        middle, labels=labels, rotation=45, ha="right", rotation_mode="anchor", fontsize="small"
+    )
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    ax.set_xlabel("best rank of the pair in any system")
+    ax.set_ylabel("share of these pairs drawn")
+    ax.set_title(
+        f"Where {len(sample.cells):,} of {len(pool):,} pairs were drawn",
+        loc="left",
+        fontsize="medium",
+    )
+    _plain(ax)
+    return ax
+
+
+def plot_evaluation(evaluation: Evaluation, *, measure: int = 0, ax: Axes | None = None) -> Axes:
+    """Values of the systems in one measure, the best on top."""
+    value = evaluation.value[measure]
+    ax = _axes(ax, len(value))
+    order = np.argsort(value, kind="stable")
+    ax.plot(value[order], np.arange(len(value)), "o", color=BLUE, markersize=4)
+    names = [evaluation.systems[j] for j in order]
+    ax.set_yticks(np.arange(len(value)), labels=names, **_AS_IT_IS)
+    ax.set_xlabel(str(evaluation.measures[measure]))
+    _plain(ax)
+    return ax
+
+
+def plot_simulation(
+    simulation: Simulation, *, column: str = "rmse", ax: Axes | None = None
+) -> Axes:
+    """One column of a simulation against the budget, a line for each design and sampler."""
+    ax = figure()[1][0] if ax is None else ax
+    lines: Mapping[tuple[str, str], list[tuple[float, float]]] = {}
+    for row in simulation.rows:
+        lines.setdefault((row["design"], row["sampler"]), []).append((row["budget"], row[column]))
+    samplers = {sampler for _, sampler in lines}
+    for i, ((design, sampler), points) in enumerate(lines.items()):
+        label = design if len(samplers) == 1 else f"{design}, {sampler}"
+        ax.plot(
+            *np.array(points).T,
+            color=SERIES[i % len(SERIES)],
+            marker=MARKERS[i % len(MARKERS)],
+            markersize=4,
+            linewidth=1.4,
+            label=label,
+        )
+    ax.set_xscale("log")
+    budgets = sorted({row["budget"] for row in simulation.rows})
+    ax.set_xticks(budgets, labels=[f"{b:,}" for b in budgets])
+    ax.minorticks_off()
+    if column == "rmse":
+        ax.set_yscale("log")
+    ax.set_xlabel("pairs drawn")
+    ax.set_ylabel({"rmse": "RMSE", "tau": "Kendall tau"}.get(column, column))
+    ax.set_title(f"{simulation.measure}, goal {simulation.goal}", loc="left", fontsize="medium")
+    ax.legend(frameon=False, fontsize="small")
+    _plain(ax)
+    return ax
+
+
+def plot_plan(plan: Plan, *, ax: Axes | None = None) -> Axes:
+    """Half-width against the number of further judgments, and what is needed.
+
+    Parameters
+    ----------
+    plan
+        What to show.
+    ax
+        Axes to draw on.
+    """
+    ax = figure()[1][0] if ax is None else ax
+    judgments, width = plan.columns["judgments"], plan.columns["half_width"]
+    ax.plot(judgments, width, "o-", color=BLUE, markersize=4, label="expected half-width")
+    ax.axhline(plan.floor, color=GREY, linewidth=0.8, linestyle=":", label="all pairs judged")
+    if plan.needed is not None:
+        ax.axvline(plan.needed, color=ORANGE, linewidth=1.2, label=f"needed: {plan.needed:,}")
+    ax.set_xscale("log")
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("further judgments")
+    ax.set_ylabel(f"half-width of {percent(plan.level)} intervals")
+    ax.set_title(plan.question, fontsize=10)
+    ax.legend(frameon=False, fontsize=8)
+    _plain(ax)
+    return ax
+
+
+def plot_standings(standings: Standings, *, ax: Axes | None = None) -> Axes:
+    """Rank intervals, the best on top, and each system's chance to be the best.
+
+    Parameters
+    ----------
+    standings
+        What to show.
+    ax
+        Axes to draw on.
+    """
+    k = len(standings.systems)
+    ax = _axes(ax, k)
+    row = np.arange(k)[::-1]
+    ax.hlines(row, standings.first - 0.3, standings.last + 0.3, color=BLUE, linewidth=5, alpha=0.35)
+    ax.plot(np.arange(1, k + 1), row, "o", color=BLUE, markersize=4)
+    for at, last, chance in zip(row, standings.last, standings.best, strict=True):
+        if chance >= 0.005:
+            ax.annotate(f"{chance:.0%}", (last + 0.45, at), fontsize=8, va="center", color=ORANGE)
+    ax.set_yticks(row, labels=list(standings.systems), **_AS_IT_IS)
+    ax.set_ylim(-0.7, k - 0.3)
+    ax.set_xlim(0.4, k + 1.4)
+    ax.set_xlabel(
+        f"rank: all intervals together at {percent(standings.level)}; "
+        "chance to be the best (joint normal) in colour"
+    )
+    _plain(ax)
+    return ax

@@ -5,8 +5,8 @@
     access     who may see what: links, cookies, sealed forms
     pages      what is shown and taken over HTTP, and what is refused
     queues     which pair each assessor sees next
-    desk       answers, each stored before it is acknowledged
-    remarks    skips and notes, kept beside the judgments
+    answers    answers, each stored before it is acknowledged
+    notes      skips and notes, kept beside the judgments
     live       estimates, made in a process of their own
     server     all of it on a port
 
@@ -14,8 +14,6 @@ Nothing here imports JAX: the page is there in a second. What is shown is a quer
 who returned it, at which rank, and what a model thinks of it, is not.
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from evenhand.serving.server import Served, serve
-
-__all__ = ["Served", "serve"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

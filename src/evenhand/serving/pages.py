@@ -35,11 +35,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from evenhand.errors import StudyError
+from evenhand.formats.corpora import Text
 from evenhand.serving.access import Access, Session
-from evenhand.serving.desk import NOTE_LENGTH, Desk, Form, Outcome, Shown
+from evenhand.serving.answers import NOTE_LENGTH, Desk, Form, Outcome, Shown
 from evenhand.serving.guard import Guard
 from evenhand.serving.live import Answer, Live
-from evenhand.texts import Text
 
 __all__ = ["Grade", "Site", "blocks", "make_app"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from evenhand.trec import read_qrels
+from evenhand.formats.qrels import read_qrels
 
 __all__ = ["Predictions"]
 

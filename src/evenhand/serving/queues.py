@@ -6,8 +6,8 @@ earliest round first, since only whole rounds are estimated from; which query, a
 its documents, a hash of the ids and his name decides: never a rank, and never the same for two.
 
 A pair is *complete* once as many assessors as asked have judged it for the round that owns new
-judgments of it (`evenhand.ledger`). What an assessor may still be asked is everything incomplete
-that he has neither judged, for whichever round, nor skipped.
+judgments of it (`evenhand.studies.ledger`). What an assessor may still be asked is everything
+incomplete that he has neither judged, for whichever round, nor skipped.
 
 A pair that is shown is *leased*: others get it only when nothing else is left for them, or when the
 lease has run out. A lease is a courtesy; who judges without one is heard like everyone.
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from evenhand.judgments import Arrival
+from evenhand.sampling.labels import Arrival
 
 __all__ = ["Asked", "Progress", "Queues"]
 

@@ -16,17 +16,17 @@ import pyarrow.parquet as pq
 import uvicorn
 from filelock import FileLock, Timeout
 
-from evenhand import archive
-from evenhand.confidence import check_level
+from evenhand.decisions.stopping import check_rule
 from evenhand.errors import EvenhandError, FormatError, StudyError, listed
-from evenhand.measures import sampled
+from evenhand.formats.corpora import Text, Texts, read_topics
+from evenhand.intervals.confidence import check_level
+from evenhand.measures.grammar import sampled
 from evenhand.serving.access import Access, read_secret
-from evenhand.serving.desk import Desk
+from evenhand.serving.answers import Desk
 from evenhand.serving.live import Live
 from evenhand.serving.pages import Grade, Site, make_app
 from evenhand.serving.predictions import Predictions
-from evenhand.stopping import check_rule
-from evenhand.texts import Text, Texts, read_topics
+from evenhand.studies import study_files
 
 __all__ = ["PORT", "Served", "links", "open_site", "serve"]
 
@@ -92,7 +92,7 @@ def serve(
     study
         Folder of the study.
     docs, queries
-        Texts of documents and queries; see `evenhand.texts`.
+        Texts of documents and queries; see `evenhand.formats.corpora`.
     guidelines
         What assessors are to go by: plain text, or a little of markdown.
     labels
@@ -111,8 +111,8 @@ def serve(
     url
         The address under which a proxy shows the server to others, as ``https://judge.example.org``.
     level, stop_when
-        Of the intervals on the live page, and its rule to stop (`evenhand.stopping`); by default
-        ``best`` for that goal, else ``decided``.
+        Of the intervals on the live page, and its rule to stop (`evenhand.decisions.stopping`); by
+        default ``best`` for that goal, else ``decided``.
     tell
         Called with the links once the port is taken.
 
@@ -126,7 +126,7 @@ def serve(
         If an option cannot be used, or the port is taken.
     """
     folder = Path(study)
-    settings = archive.read_settings(folder)
+    settings = study_files.read_settings(folder)
     check_level(level)
     rule = stop_when or ("best" if settings.goal == "best" else "decided")
     check_rule(rule)
@@ -179,7 +179,7 @@ def open_site(
 
     `options` are those of the live page's estimates.
     """
-    settings = archive.read_settings(folder)
+    settings = study_files.read_settings(folder)
     _check_assessors(assessors, overlap)
     local, proxy = _is_loopback(host), _split(url)
     guide = _read_text(guidelines)
@@ -317,7 +317,7 @@ def _check_assessors(assessors: Sequence[str], overlap: int) -> None:
         )
 
 
-def _grades(settings: archive.Settings, labels: Mapping[float, str] | None) -> list[Grade]:
+def _grades(settings: study_files.Settings, labels: Mapping[float, str] | None) -> list[Grade]:
     named = {float(value): text for value, text in (labels or {}).items()}
     values = settings.grades or tuple(sorted(named)) or tuple(_YES_NO)
     unknown = sorted(set(named) - set(values))
@@ -345,7 +345,7 @@ def _grades(settings: archive.Settings, labels: Mapping[float, str] | None) -> l
 def _document_ids(folder: Path) -> set[str]:
     """Ids of the documents of the study's pool, which needs no pool to be made."""
     found: set[str] = set()
-    for path in archive.system_files(folder):
+    for path in study_files.system_files(folder):
         column = pq.read_table(path, columns=["doc_id"])["doc_id"]
         found.update(column.unique().to_pylist())
     return found

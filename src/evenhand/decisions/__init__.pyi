@@ -1,0 +1,10 @@
+from .focus import focused as focused
+from .planning import Forecast as Forecast
+from .planning import Plan as Plan
+from .planning import forecast as forecast
+from .planning import plan as plan
+from .posterior import Beliefs as Beliefs
+from .ranks import Standings as Standings
+from .ranks import ranking as ranking
+from .steering import steered as steered
+from .stopping import stopped as stopped

@@ -1,0 +1,17 @@
+from .proposals import DESIGNS as DESIGNS
+from .proposals import Design as Design
+from .proposals import design as design
+from .proposals import mixture as mixture
+from .proposals import proposal as proposal
+from .proposals import variance as variance
+from .utilities import Moments as Moments
+from .utilities import Reach as Reach
+from .utilities import Utility as Utility
+from .utilities import curve_utility as curve_utility
+from .utilities import external_utility as external_utility
+from .utilities import flat as flat
+from .utilities import judged_utility as judged_utility
+from .utilities import known_utility as known_utility
+from .utilities import mean_utility as mean_utility
+from .utilities import rank_utility as rank_utility
+from .utilities import score_utility as score_utility

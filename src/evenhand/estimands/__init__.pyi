@@ -1,0 +1,16 @@
+from .contrasts import norm as norm
+from .contrasts import norms as norms
+from .goals import Goal as Goal
+from .goals import absolute as absolute
+from .goals import baseline as baseline
+from .goals import best as best
+from .goals import contrast as contrast
+from .goals import goal as goal
+from .goals import order as order
+from .goals import pair as pair
+from .goals import rank as rank
+from .pools import Pool as Pool
+from .pools import pool as pool
+from .targets import Target as Target
+from .targets import Whole as Whole
+from .targets import target as target

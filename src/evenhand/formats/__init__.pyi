@@ -1,0 +1,12 @@
+from .corpora import Text as Text
+from .corpora import Texts as Texts
+from .corpora import read_topics as read_topics
+from .preferences import Preferences as Preferences
+from .preferences import read_preferences as read_preferences
+from .prels import Prels as Prels
+from .prels import read_prels as read_prels
+from .qrels import Qrels as Qrels
+from .qrels import read_qrels as read_qrels
+from .queries import read_queries as read_queries
+from .runs import Runs as Runs
+from .runs import read_runs as read_runs

@@ -1,0 +1,11 @@
+from .completions import best as best
+from .completions import worst as worst
+from .design_goals import expected_goal as expected_goal
+from .judged_preferences import PairRound as PairRound
+from .judged_preferences import PreferenceEstimate as PreferenceEstimate
+from .judged_preferences import estimate_preferences as estimate_preferences
+from .judged_preferences import judge_pairs as judge_pairs
+from .rating_errors import estimate_deviation as estimate_deviation
+from .rating_errors import expected_deviation as expected_deviation
+from .ratios import estimate_ratio as estimate_ratio
+from .swaps import estimate_swaps as estimate_swaps

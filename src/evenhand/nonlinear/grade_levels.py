@@ -1,0 +1,155 @@
+r"""Which levels of utility each cell reaches, as the rounds of a study say it.
+
+With R_cl whether cell c reaches the l-th level, omega and E as in `evenhand.estimation.importance`,
+and m_tcl what is predicted for stage t,
+
+    R^_cl = sum_t omega_tc (m_tcl + sum over draws i of c of (R_il - m_tcl) / E_tc)          (1)
+
+is unbiased for every level. What measures that are no sums make of it, see
+`evenhand.nonlinear.linearisation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from evenhand.errors import EvenhandError
+from evenhand.estimands.goals import Goal
+from evenhand.estimands.pools import Pool
+from evenhand.estimation.importance import Combination
+from evenhand.nonlinear.second_order import Errors
+from evenhand.sampling.rounds import Round, expected_counts, said
+from evenhand.sampling.samplers import SAMPLERS
+
+__all__ = [
+    "estimated_levels",
+    "foretold_levels",
+    "level_errors",
+    "levels_said",
+    "levels_seen",
+    "missed_levels",
+    "steps_of",
+]
+
+
+def levels_said(goal: Goal, rounds: Sequence[Round]) -> np.ndarray:
+    """The utilities that were judged, ascending, without 0.
+
+    Raises
+    ------
+    EvenhandError
+        If one is negative.
+    """
+    known = said(rounds, len(goal.target.pool))
+    gain = np.unique(known[~np.isnan(known)])
+    if len(gain) and gain[0] < 0:
+        raise EvenhandError(f"{goal.target.measure} needs utilities that are not negative")
+    gain = gain[gain > 0]
+    return gain if len(gain) else np.ones(1)
+
+
+def steps_of(utility: np.ndarray, gain: np.ndarray) -> np.ndarray:
+    """Which levels a utility reaches; a prediction, or a mean, may reach a part of one.
+
+    Steps of the levels sum up to the utility.
+    """
+    below = np.append(0.0, gain[:-1])
+    steps = (utility[:, None] - below) / (gain - below)
+    return steps if len(gain) == 1 else np.clip(steps, 0.0, 1.0)
+
+
+def foretold_levels(found: Combination, gain: np.ndarray) -> list[np.ndarray | None]:
+    """Of each stage's prediction which level cells reach, shape (cells, levels); None without one.
+
+    A mean alone says little of it: then it is taken to reach the lower levels first.
+    """
+    return [
+        reach.at(gain) if reach is not None else None if mean is None else steps_of(mean, gain)
+        for mean, reach in zip(found.means, found.reaches, strict=True)
+    ]
+
+
+def estimated_levels(
+    found: Combination, foretold: Sequence[np.ndarray | None], gain: np.ndarray, n_cells: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Equation (1) for which level each cell reaches, and what was predicted of it.
+
+    Both have shape (cells, levels). Of what was certain to be drawn nothing need be predicted.
+    """
+    reached, predicted = np.zeros((2, n_cells, len(gain)))
+    for weight, stage, told in zip(found.by_cell, found.together, foretold, strict=True):
+        expected = expected_counts(stage, n_cells)
+        steps = np.zeros_like(reached) if told is None else told
+        predicted += weight[:, None] * steps
+        for one in stage:
+            draws = one.sample.draws
+            residual = steps_of(one.utility, gain) - steps[draws]
+            np.add.at(reached, draws, residual * (weight[draws] / expected[draws])[:, None])
+    reached += predicted
+    return reached, np.where(_certain(found, n_cells)[:, None], reached, predicted)
+
+
+def _certain(found: Combination, n_cells: int) -> np.ndarray:
+    """Which cells each stage that counts there was sure to draw: bool, shape (cells,)."""
+    certain = np.ones(n_cells, bool)
+    for weight, stage in zip(found.by_cell, found.together, strict=True):
+        drawn = expected_counts(stage, n_cells) > 0
+        for one in stage:
+            expected = one.sample.expected
+            free = np.asarray(SAMPLERS[one.sample.sampler].free(jnp.asarray(expected)))
+            drawn &= (expected == 0) | (free == 0)
+        certain &= drawn | (weight == 0)
+    return certain
+
+
+def missed_levels(
+    found: Combination, foretold: Sequence[np.ndarray | None], gain: np.ndarray, n_cells: int
+) -> np.ndarray:
+    """How far what was judged is from what was predicted, of each level: shape (cells, levels).
+
+    Of cells that were not drawn, what a typical relevant document reaches.
+    """
+    drawn = [one for stage in found.together for one in stage]
+    relevant = np.concatenate([one.utility[one.utility > 0] for one in drawn])
+    missed = np.tile(
+        steps_of(relevant.mean(keepdims=True) if len(relevant) else gain[:1], gain), (n_cells, 1)
+    )
+    for stage, told in zip(found.together, foretold, strict=True):
+        for one in stage:
+            draws = one.sample.draws
+            predicted = 0.0 if told is None else told[draws]
+            missed[draws] = steps_of(one.utility, gain) - predicted
+    return missed
+
+
+def level_errors(
+    found: Combination, foretold: Sequence[np.ndarray | None], gain: np.ndarray
+) -> Errors:
+    """What is uncertain about (1), each round a group of its own."""
+    parts, group = [], 0
+    for weight, stage, told in zip(found.by_cell, found.together, foretold, strict=True):
+        expected = expected_counts(stage, len(weight))
+        for one in stage:
+            at = one.sample.draws
+            law = SAMPLERS[one.sample.sampler]
+            free = np.asarray(law.free(jnp.asarray(one.sample.expected[at])))
+            missed = steps_of(one.utility, gain)
+            if told is not None:
+                missed = missed - told[at]
+            n, total = np.count_nonzero(free), free.sum()
+            spread = np.sqrt(free * (n / (n - 1) if n > 1 else 1.0))
+            share = free / total if n > 1 else np.zeros(len(at))
+            term = missed * (weight[at] / expected[at])[:, None]
+            parts.append(Errors(at, term, spread, share, np.full(len(at), group)))
+            group += 1
+    return Errors(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def levels_seen(pool: Pool, known: np.ndarray, gain: np.ndarray) -> np.ndarray:
+    """How many documents of each query are known to reach each level: shape (queries, levels)."""
+    count = np.zeros((len(pool.queries), len(gain)))
+    np.add.at(count, pool.query, steps_of(np.nan_to_num(known), gain))
+    return count

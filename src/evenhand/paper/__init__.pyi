@@ -1,0 +1,16 @@
+from .dense_cells import Cells as Cells
+from .dense_cells import Question as Question
+from .dense_cells import questions as questions
+from .pooling import deep_pool as deep_pool
+from .pooling import deep_pool_sd as deep_pool_sd
+from .pooling import shallow_pool as shallow_pool
+from .reproduce import reproduce_synth as reproduce_synth
+from .reproduce import reproduce_trec as reproduce_trec
+from .reproduction import Reproduction as Reproduction
+from .rows import Curve as Curve
+from .rows import Row as Row
+from .synthetic import Synth as Synth
+from .synthetic import opt as opt
+from .synthetic import rev as rev
+from .synthetic import shift as shift
+from .synthetic import synth as synth

@@ -1,0 +1,15 @@
+from .diagnostics import calibration as calibration
+from .diagnostics import doubts as doubts
+from .diagnostics import to_arviz as to_arviz
+from .features import FeatureTable as FeatureTable
+from .features import feature_table as feature_table
+from .features import read_signals as read_signals
+from .features import signal as signal
+from .fits import Fitted as Fitted
+from .fits import laplace as laplace
+from .fits import nuts as nuts
+from .fits import svi as svi
+from .prior import NumPyroPosterior as NumPyroPosterior
+from .prior import NumPyroPrior as NumPyroPrior
+from .prior import Posterior as Posterior
+from .prior import Prior as Prior

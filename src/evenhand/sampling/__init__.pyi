@@ -1,0 +1,15 @@
+from .algorithms import pivotal as pivotal
+from .algorithms import water_fill as water_fill
+from .document_pairs import PairDesign as PairDesign
+from .document_pairs import PairSample as PairSample
+from .document_pairs import draw_pairs as draw_pairs
+from .document_pairs import pair_design as pair_design
+from .document_pairs import write_pairs as write_pairs
+from .folds import Folds as Folds
+from .labels import Labels as Labels
+from .rounds import Control as Control
+from .rounds import Round as Round
+from .samplers import SAMPLERS as SAMPLERS
+from .samplers import Sampler as Sampler
+from .samplers import draw as draw
+from .samples import Sample as Sample

@@ -1,0 +1,2 @@
+from .server import Served as Served
+from .server import serve as serve

@@ -1,0 +1,5 @@
+from .adaptive import study_that_learns as study_that_learns
+from .replicates import Replications as Replications
+from .replicates import replicate_design as replicate_design
+from .simulations import Simulation as Simulation
+from .simulations import simulate as simulate

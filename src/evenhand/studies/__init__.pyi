@@ -1,0 +1,2 @@
+from .judgments import JudgmentStore as JudgmentStore
+from .snapshots import Snapshot as Snapshot

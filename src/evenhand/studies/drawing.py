@@ -1,0 +1,258 @@
+"""Drawing the next round of a study: designed from what is known, drawn, and written down.
+
+What keeps estimates exactly unbiased is recorded here: which earlier rounds had a judgment when a
+round was drawn, and which pairs were left out since they were known.
+
+**Looks.** A budget can be drawn as several rounds at once, by one design and independently, so that
+there is something to look at whenever one of them is judged. They were all fixed before the first
+judgment, and count as one round with E the sum of theirs (`evenhand.sampling.rounds.stages`),
+however many of them are judged by then. That is also why a budget is split only before the first
+judgment: what is drawn after looking counts each by itself, with a weight that was fixed for a
+whole round.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from evenhand.designs.proposals import Design
+from evenhand.designs.utilities import Utility
+from evenhand.errors import EvenhandError, StudyError
+from evenhand.estimands.targets import Target
+from evenhand.measures.base import Pairwise, Ratio
+from evenhand.priors.features import read_signals
+from evenhand.sampling.rounds import planned_weights, unplanned
+from evenhand.sampling.samplers import draw
+from evenhand.studies import round_files
+from evenhand.studies.receipts import Drawn
+from evenhand.studies.round_files import Record, Stored
+from evenhand.studies.snapshots import Snapshot
+
+if TYPE_CHECKING:
+    from evenhand.priors.models import Model
+
+__all__ = ["draw_rounds"]
+
+_VERSIONS = ("evenhand", "jax", "numpy", "numpyro")
+
+
+def draw_rounds(
+    at: Snapshot,
+    again: Callable[[], Snapshot],
+    budget: int,
+    *,
+    utility: str | Path | Utility = "rank",
+    kind: str = "optimal",
+    floor: float = 0.1,
+    sampler: str = "distinct",
+    signals: Sequence[Any] | Mapping[str, Any] = (),
+    model: Model | None = None,
+    method: str = "laplace",
+    looks: int = 1,
+    rejudge: bool = False,
+    top_up: bool = False,
+    seed: int | None = None,
+) -> Drawn:
+    """Design the next round, draw it, and write it; options as in `evenhand.study.Study.draw`.
+
+    Parameters
+    ----------
+    at
+        The study.
+    again
+        Gives the same rounds with the judgments that there are by then.
+    budget
+        Number of draws, of all looks together.
+
+    Raises
+    ------
+    EvenhandError
+        If an argument cannot be used; then nothing is written.
+    """
+    from evenhand.nonlinear.ratios import check_draws
+    from evenhand.studies.proposing import propose
+
+    target, earlier = at.goal.target, at.ledger.files
+    pool = target.pool
+    joined = max((r.record.cells for r in earlier), default=0)
+    _check(at, budget, looks, sampler, joined, rejudge=rejudge, top_up=top_up)
+    if isinstance(target.measure, Ratio):
+        check_draws(at.goal, budget + sum(r.record.budget for r in earlier))
+    given = read_signals(pool, signals)
+    first = joined if top_up else 0
+    cells = np.arange(len(pool))
+    known = np.flatnonzero(np.isfinite(at.ledger.utility()) & (cells >= first) & (not rejudge))
+    left_out = np.isin(cells, known) | (cells < first) if len(known) or first else None
+    seed = secrets.randbits(32) if seed is None else seed
+    proposal = propose(
+        at,
+        utility,
+        left_out=left_out,
+        signals=given,
+        kind=kind,
+        floor=floor,
+        model=model,
+        method=method,
+    )
+    made, notes = proposal.design, proposal.notes
+    budgets = {
+        len(earlier) + look: budget // looks + (look <= budget % looks)
+        for look in range(1, looks + 1)
+    }
+    samples = {
+        number: draw(
+            jax.random.fold_in(jax.random.key(seed), number),
+            made,
+            n,
+            sampler=sampler,
+            in_pairs=isinstance(target.measure, Pairwise),
+        )
+        for number, n in budgets.items()
+    }
+    # Read last: a judgment that came in meanwhile counts as seen, which is the safe side.
+    ledger = again().ledger
+    judged = ledger.judged()
+    if judged.any() and at.settings.plan is None and not first:
+        notes = [*notes, *_small(budget, [r.record for r in earlier])]
+    waits = np.isnan(ledger.utility()) | rejudge
+    save_posterior = None
+    if proposal.posterior is not None:
+        from evenhand.priors.diagnostics import save
+
+        save_posterior = partial(save, proposal.posterior)
+    pairs, drawn = round_files.fingerprint(pool), list[Drawn]()
+    for number, sample in samples.items():
+        record = Record(
+            name=round_files.named(number),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            versions={p: importlib.metadata.version(p) for p in _VERSIONS},
+            budget=budgets[number],
+            sampler=sampler,
+            design=made.name,
+            floor=floor,
+            seed=seed,
+            depends_on=tuple(r.record.name for r in earlier if judged[r.sample.draws].any()),
+            cells=len(pool),
+            pool=pairs,
+            gap=None if made.gap is None else made.gap.relative,
+            folds=sample.n_folds,
+            scattered=sample.scattered,
+            known=len(known),
+            signals=tuple(given),
+            systems=pool.systems,
+            rejudge=rejudge,
+            mark=ledger.mark,
+            first=first,
+        )
+        todo = sample.cells[waits[sample.cells]]
+        waits[todo] = False  # what an earlier look asks for is asked for
+        path = round_files.save(
+            at.folder, Stored(record, sample, known, given), made.q, pool, todo, save_posterior
+        )
+        drawn.append(
+            Drawn(
+                name=record.name,
+                to_judge=path,
+                n_draws=len(sample),
+                n_distinct=len(sample.cells),
+                n_new=len(todo),
+                design=made.name,
+                sampler=sampler,
+                seed=seed,
+            )
+        )
+    return replace(drawn[0], later=tuple(drawn[1:]), notes=_notes(notes, made, at.goal.target))
+
+
+def _check(
+    at: Snapshot,
+    budget: int,
+    looks: int,
+    sampler: str,
+    joined: int,
+    *,
+    rejudge: bool,
+    top_up: bool,
+) -> None:
+    """Refuse what cannot be drawn.
+
+    `joined` is the number of cells that there were when a round was last drawn.
+    """
+    earlier, plan, n_cells = at.ledger.files, at.settings.plan, len(at.goal.target.pool)
+    if top_up and not 0 < joined < n_cells:
+        raise StudyError(
+            "there is nothing to top up: "
+            + ("every pair could have been drawn before" if earlier else "no round was drawn"),
+            hint="add a system first, or draw a round of all pairs (without --top-up)",
+        )
+    if top_up and sampler == "distinct" and budget > n_cells - joined:
+        raise StudyError(
+            f"cannot top up by {budget:,} distinct pairs: {n_cells - joined:,} joined "
+            "since the last round",
+            hint=f"--budget {n_cells - joined} judges all of them",
+        )
+    if not 1 <= looks <= max(budget, 1):
+        raise EvenhandError(
+            f"cannot look {looks:,} times at {budget:,} draws", hint="--looks 4, or leave it out"
+        )
+    if looks > 1 and (rejudge or top_up):
+        raise EvenhandError(
+            "a round that is judged again or tops up is drawn as one",
+            hint="leave out --looks",
+        )
+    if looks > 1 and at.ledger.judged().any():
+        raise EvenhandError(
+            "a budget is split for several looks only before the first judgment: what is drawn "
+            "later counts each by itself, and a part of it less than it tells",
+            hint="leave out --looks; the rounds judged so far are there to look at",
+        )
+    ordinary = at.ledger.n_ordinary
+    if plan is not None and not top_up and ordinary + looks > len(plan):
+        left = len(plan) - ordinary
+        raise StudyError(
+            f"the plan of {at.folder} names {len(plan)} rounds, and "
+            + (f"{left} are left for {looks} looks" if left else "all are drawn"),
+            hint="a plan cannot be changed after the first judgment: start a new study",
+        )
+
+
+def _small(budget: int, earlier: Sequence[Record]) -> list[str]:
+    """That a round counts by its number and not by its size, where it is far smaller than others.
+
+    Sizes that were not planned may depend on what was seen, and must not enter weights.
+    """
+    rounds = [one for one in earlier if not one.first]
+    later = sum(bool(one.depends_on) for one in rounds)
+    weight = planned_weights(unplanned(later + 1 + (later < len(rounds))))[-1]
+    if not rounds or 4 * budget >= max(one.budget for one in rounds):
+        return []
+    return [
+        f"this round will count {weight:.0%} of the estimate, since no plan says otherwise: of "
+        f"{budget:,} draws intervals may get wider; draw more, or name the rounds' sizes when a "
+        "study is made (`--plan`)"
+    ]
+
+
+def _notes(notes: Sequence[str], made: Design, target: Target) -> tuple[str, ...]:
+    """What the user should know of a design, beside what is known already."""
+    more = []
+    if made.gap is not None:
+        more.append(str(made.gap))
+    if made.goal.kind != "absolute" and any(
+        len(group) == len(target.systems) for group in target.identical()
+    ):
+        more.append(
+            "all systems return the same rankings: every difference is exactly 0, and these "
+            "judgments can only tell the systems' own values"
+        )
+    return (*notes, *more)
