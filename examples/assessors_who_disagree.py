@@ -74,7 +74,7 @@ for study in range(studies):
     mean = heard.averaged()
     r = mean.utility[np.searchsorted(mean.cells, sample.draws)]
     deaf = eh.Round(sample, r)
-    hears = replace(deaf, heard=heard)
+    hears = replace(deaf, individual=heard)
     found[ways[0]].append(eh.estimate(goal, [deaf]))
     found[ways[1]].append(eh.estimate(goal, [hears]))
     for way, learns_from in ((ways[2], deaf), (ways[3], hears)):

@@ -35,7 +35,7 @@ from evenhand.estimands import goals, targets
 from evenhand.estimands.pools import Pool, pool
 from evenhand.formats.runs import read_runs
 from evenhand.intervals.intervals import INTERVALS
-from evenhand.intervals.moments import Moments, cumulants
+from evenhand.intervals.moments import TermMoments, cumulants
 from evenhand.intervals.pool_moments import events, pool_moments
 from evenhand.reports import plots
 from evenhand.sampling.folds import Folds, folds_for
@@ -173,7 +173,7 @@ def points(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 truth = a.T @ utility
                 rho = np.sqrt((fourths + top**4) / (squares + top**2))[:, None]
                 event, side, floor, ceiling = pool_moments(over, rho, top)
-                moments = Moments(
+                moments = TermMoments(
                     d, variance, third, fourth, event, side, degrees[:, None], floor, ceiling
                 )
                 y = (expected * free)[:, None] * (reach * utility[:, None]) ** 2

@@ -24,7 +24,7 @@ import evenhand as eh
 from evenhand import engines
 from evenhand.demo import make_collection
 from evenhand.engines import excerpts
-from evenhand.engines.cells import Question, cells, proposal
+from evenhand.engines.cells import GoalSpec, cells, proposal
 from evenhand.engines.line import ordered
 from evenhand.errors import EvenhandError, FormatError, SupportError
 from evenhand.estimands import goals, targets
@@ -100,7 +100,7 @@ def in_memory(runs, measure, kind, named, utility=eh.rank_utility):
 @pytest.mark.parametrize("measure", ["DCG@20", "RBP(p=0.8)@5"])
 def test_norms_and_q_are_those_of_the_pool_in_memory(made, engine, kind, measure):
     runs, columns, _ = made
-    found = designed(engine(columns), measure, Question(kind, GOALS[kind]))
+    found = designed(engine(columns), measure, GoalSpec(kind, GOALS[kind]))
     goal, design = in_memory(runs, measure, kind, GOALS[kind])
     cell = goal.target.pool.find(found["query"], found["document"])
     assert np.array_equal(np.sort(cell), np.arange(len(goal.target.pool)))
@@ -117,7 +117,7 @@ def test_utilities_are_those_of_the_pool_in_memory(made, engine, utility):
     runs, columns, _ = made
     given = {**columns, "predicted": predicted(columns["query"], columns["document"])}
     column = {"second_moment": "predicted"} if utility == "column" else {}
-    found = designed(engine(given), "DCG@20", Question("rank"), utility, **column)
+    found = designed(engine(given), "DCG@20", GoalSpec("rank"), utility, **column)
     pool = eh.pool(runs, depth=20)
     second = np.ones(len(pool))
     if utility == "column":
@@ -135,7 +135,7 @@ def test_close_weights_keep_their_digits_and_equal_ones_differ_by_exactly_nothin
     ranked = [f"d{i:04}" for i in range(depth)]
     swapped = [*ranked[:-2], ranked[-1], ranked[-2]]
     lists = {f"s{j}": {"q": swapped if j == 0 else ranked} for j in range(n_systems)}
-    found = designed(engine(entries_of(lists)), f"DCG@{depth}", Question("rank"))
+    found = designed(engine(entries_of(lists)), f"DCG@{depth}", GoalSpec("rank"))
     norm = dict(zip(found["document"], found["norm"], strict=True))
     first, second = (
         Fraction(float(w)) for w in grammar.measure("DCG").weight(np.array([depth - 1, depth]))

@@ -348,7 +348,7 @@ def test_where_it_does_not_hold_it_is_refused(study):
     cells = one.sample.cells
     who = np.tile([1, 2], len(cells)).astype(np.int32)
     heard = Labels(np.repeat(cells, 2), np.tile([0.0, 1.0], len(cells)), who)
-    unsure = Round(one.sample, np.full(60, 0.5), heard=heard)
+    unsure = Round(one.sample, np.full(60, 0.5), individual=heard)
     with pytest.raises(SupportError, match="assessors disagree"):
         estimate(goal, [unsure], **ask)
     with pytest.raises(EvenhandError, match="for this set of queries"):

@@ -19,7 +19,7 @@ from evenhand.estimation.importance import Round, estimate
 from evenhand.float64 import in_float64
 from evenhand.intervals.foreseen import likely
 from evenhand.intervals.intervals import FORESEEN, INTERVALS, chosen, cubic, moderated
-from evenhand.intervals.moments import Drawn, Evidence, Moments, scale, welch
+from evenhand.intervals.moments import Evidence, RoundTerms, TermMoments, scale, welch
 from evenhand.sampling.rounds import Control
 from evenhand.sampling.samplers import SAMPLERS, draw
 from evenhand.sampling.samples import Sample
@@ -34,7 +34,7 @@ def counts(difference, events, side):
     one = np.ones(np.shape(events))
     third = difference if side else 0 * one
     floor = 0.0 if side else -np.inf
-    return Moments(
+    return TermMoments(
         difference * one,
         events * one,
         third * one,
@@ -97,7 +97,7 @@ def moments():
     """Moments that draws can have, for values and differences."""
     rng = np.random.default_rng(0)
     y = rng.exponential(size=(40, 12)) ** 2 * np.where(np.arange(12) % 2, 1, rng.choice([-1, 1]))
-    return Moments(
+    return TermMoments(
         y.sum(0),
         (y**2).sum(0),
         (y**3).sum(0),
@@ -144,7 +144,7 @@ def test_cubic_works_under_jit_and_vmap(moments):
 
 def test_nothing_that_can_vary_gives_no_width():
     zero = np.zeros(2)
-    still = Moments(
+    still = TermMoments(
         np.array([0.0, 3.0]),
         *[zero] * 6,
         zero - np.inf,
@@ -231,7 +231,9 @@ def test_moments_of_draws_and_pool_are_those_of_numpy(tiny, make_goal, expected_
     draws = np.array([0, 2, 3])
     reach = 1 / expected
     one = Evidence(target, utility[draws], 2.0)
-    one.rounds.append(Drawn(Sample(sampler, draws, expected), utility[draws] * reach[draws], reach))
+    one.rounds.append(
+        RoundTerms(Sample(sampler, draws, expected), utility[draws] * reach[draws], reach)
+    )
     found = one.moments(goal.matrix, np.zeros(len(goal.names)))
     a = goal.at(np.arange(len(utility)))
     free = 1 - expected if sampler == "distinct" else np.ones(len(expected))
@@ -429,7 +431,7 @@ def test_moderated_covers_residuals_of_one_sign(count):
     covered = {}
     for sign in (1, rng.choice([-1, 1], y.shape)):
         x, one_sided = sign * y, float(np.ndim(sign) == 0)
-        m = Moments(
+        m = TermMoments(
             x.sum(1) - one_sided * count,
             *((x**power).sum(1) for power in (2, 3, 4)),
             one,

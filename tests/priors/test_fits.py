@@ -19,7 +19,7 @@ import scipy.optimize
 from evenhand.errors import EvenhandError
 from evenhand.priors import fits, log_density, predictive
 from evenhand.priors.features import Features
-from evenhand.priors.models import Judged, binary, continuous, graded
+from evenhand.priors.models import Observed, binary, continuous, graded
 
 LEVELS = {
     binary: np.array([0.0, 1.0]),
@@ -57,7 +57,7 @@ def data(model, seed=0):
         utility = LEVELS[graded][(eta + noise > 0).astype(int) + (eta + noise > 1.5)]
     else:
         utility = 1 + eta + 0.5 * rng.normal(size=N)
-    return features, Judged(utility, np.ones(N), np.zeros(N, np.int32))
+    return features, Observed(utility, np.ones(N), np.zeros(N, np.int32))
 
 
 def start_of(model, features, judged):
@@ -87,7 +87,7 @@ def filled(features, judged, size):
         np.pad(features.query, (0, more)),
         features.n_queries,
     )
-    counted = Judged(
+    counted = Observed(
         np.pad(judged.utility, (0, more), constant_values=1.0),
         np.pad(judged.weight, (0, more)),
         np.pad(judged.assessor, (0, more)),

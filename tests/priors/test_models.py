@@ -15,7 +15,7 @@ from scipy.special import expit
 
 from evenhand.priors import log_density, models
 from evenhand.priors.features import Features
-from evenhand.priors.models import Judged, binary, continuous, graded, model_for
+from evenhand.priors.models import Observed, binary, continuous, graded, model_for
 
 LEVELS = {
     binary: np.array([1.0, 3.0]),
@@ -45,7 +45,7 @@ def judged_by(model, n_assessors=1):
     levels = LEVELS[model]
     utility = rng.normal(2, 0.5, N) if model is continuous else rng.choice(levels, N)
     assessor = (np.arange(N) % n_assessors).astype(np.int32)
-    return Judged(utility, np.ones(N), assessor, n_assessors)
+    return Observed(utility, np.ones(N), assessor, n_assessors)
 
 
 def some_parameters(model, n_assessors=1):

@@ -96,7 +96,7 @@ def test_one_round_is_unbiased_and_so_is_its_variance(cells_of):
         for sample, drawn in iid(q, 2):
             heard = said(sample.draws, utility, spread, moods)
             r = mean_of(heard, 3)[sample.draws]
-            found.add(chance * drawn, estimate(goal, [Round(sample, r, heard=heard)]))
+            found.add(chance * drawn, estimate(goal, [Round(sample, r, individual=heard)]))
             deaf += chance * drawn * estimate(goal, [Round(sample, r)]).covariance
     true, told = found.check(goal, utility)
     assert np.abs(told - true).max() <= EXACT
@@ -115,14 +115,14 @@ def test_rounds_that_share_judgments(cells_of):
         for sample, drawn in iid(np.array([0.5, 0.2, 0.3]), 2):
             heard = said(sample.draws, utility, spread, moods)
             known = mean_of(heard, 3)
-            first = Round(sample, known[sample.draws], name="first", heard=heard)
+            first = Round(sample, known[sample.draws], name="first", individual=heard)
             q = np.where(np.isnan(known), [0.2, 0.3, 0.4], 0.0)
             q[np.flatnonzero(q)[0]] += 0.1 * np.nansum(known)
             for again, then in iid(q, 2):
                 both = said(np.append(sample.draws, again.draws), utility, spread, moods)
                 r = mean_of(both, 3)[again.draws]
-                second = Round(again, r, ("first",), known=known, heard=both)
-                first = Round(sample, known[sample.draws], name="first", heard=both)
+                second = Round(again, r, ("first",), known=known, individual=both)
+                first = Round(sample, known[sample.draws], name="first", individual=both)
                 found.add(chance * drawn * then, estimate(goal, [first, second], planned=[2, 2]))
     true, told = found.check(goal, utility)
     assert np.abs(told - true).max() <= EXACT
@@ -137,14 +137,14 @@ def test_rounds_judged_again(cells_of):
     for (moods, chance), (later, chance_later) in moods_twice:
         for sample, drawn in iid(np.array([0.4, 0.6]), 2):
             heard = said(sample.draws, utility, spread, moods)
-            first = Round(sample, mean_of(heard, 2)[sample.draws], name="first", heard=heard)
+            first = Round(sample, mean_of(heard, 2)[sample.draws], name="first", individual=heard)
             q = 0.1 + np.nan_to_num(mean_of(heard, 2))
             for again, then in iid(q, 2):
                 p = chance * chance_later * drawn * then
                 anew = said(again.draws, utility, spread, later)
                 anew = Labels(anew.cells, anew.utility, anew.assessor + 2)
                 r = mean_of(anew, 2)[again.draws]
-                second = Round(again, r, ("first",), heard=anew, rejudged=True)
+                second = Round(again, r, ("first",), individual=anew, judged_again=True)
                 found.add(p, estimate(goal, [first, second], planned=[2, 2]))
                 # The trap: judgments of both rounds, averaged for both.
                 mean = mean_of(Labels.union([heard, anew]), 2)
@@ -165,7 +165,7 @@ def test_single_judgments_borrow(cells_of):
     heard = Labels(np.array([0, 0, 1, 2]), np.array([0.0, 1, 1, 3]), who)
     assert disagreement(heard)[1].tolist() == [2, 1, 1]
     np.testing.assert_array_equal(disagreement(heard)[2], [0.5, np.nan, np.nan])
-    one = Round(sample, np.array([0.5, 1, 3]), heard=heard)
+    one = Round(sample, np.array([0.5, 1, 3]), individual=heard)
     systems, contrast, degrees = noise(goal, [[one]], np.ones((1, 3)))
     # All cells are certain, so all that varies is who judged: 1/2 for one judgment, 1/4 for two.
     variance = np.array([0.25, 0.5, 0.5])
@@ -174,7 +174,7 @@ def test_single_judgments_borrow(cells_of):
     difference = weights[:, 0] - weights[:, 1]
     assert contrast[0, 0] == pytest.approx(variance @ difference**2, abs=EXACT)
     assert degrees == 1
-    alone = Round(sample, np.array([0.5, 1, 3]), heard=heard.only(np.array([0, 2, 3])))
+    alone = Round(sample, np.array([0.5, 1, 3]), individual=heard.only(np.array([0, 2, 3])))
     for nothing in (noise(goal, [[alone]], np.ones((1, 3))), noise(goal, [], np.ones((0, 3)))):
         assert not nothing[0].any()
         assert not nothing[1].any()
@@ -198,6 +198,6 @@ def test_what_the_draws_hold_already(line_target, sampler):
             np.where(twice == cell, np.tile([0.0, 2.0], len(cells)), 0.0),
             np.tile(np.array([0, 1], np.int32), len(cells)),
         )
-        found = estimate(goal, [Round(sample, r, heard=heard)]).covariance
+        found = estimate(goal, [Round(sample, r, individual=heard)]).covariance
         w = goal.target.weights(np.array([cell]))[0] * r.sum() / sample.expected[cell]
         assert np.abs(found - np.outer(w, w)).max() <= 1e-12 * np.outer(w, w).max()

@@ -45,17 +45,17 @@ def record(study, number):
 
 def test_rounds_share_what_is_said_of_a_pair(study):
     (one,) = study.rounds()
-    assert not one.rejudged
-    assert one.heard is not None
-    assert len(one.heard) == 2 * N
-    assert sorted(set(one.heard.assessor.tolist())) == [0, 1]
+    assert not one.judged_again
+    assert one.individual is not None
+    assert len(one.individual) == 2 * N
+    assert sorted(set(one.individual.assessor.tolist())) == [0, 1]
     want = [truth(*row) + 0.5 for row in zip(*study.pool.names(one.sample.draws), strict=True)]
     assert one.utility.tolist() == want
     found = study.estimate()
     # Two assessors who differ by 1 everywhere: what they add is as large as that makes it.
     alone = Study.create(study.folder.parent / "alone", RUNS, measure="DCG@6")
     alone.judge(by("ann", alone.draw(N, seed=1).to_judge))
-    assert alone.rounds()[0].heard is None
+    assert alone.rounds()[0].individual is None
     assert (found.std_error > alone.estimate().std_error).all()
 
 
@@ -78,7 +78,7 @@ def test_a_round_judged_again_waits_for_others(study):
     assert taken.missing == {"round-001": 0, "round-002": 0}
     assert not taken.notes
     first, second = study.rounds()
-    assert second.rejudged
+    assert second.judged_again
     pairs = list(zip(*study.pool.names(second.sample.draws), strict=True))
     want = [
         truth(*pair) + (2.0 if cell in again else 1.0)

@@ -9,7 +9,7 @@ import click
 
 from evenhand.errors import EvenhandError
 
-__all__ = ["Commands", "Progress", "show", "show_notes"]
+__all__ = ["Commands", "ProgressBar", "show", "show_notes"]
 
 
 class Commands(click.Group):
@@ -45,7 +45,7 @@ def show(result: Any, form: str) -> None:
     show_notes(result.notes_shown())
 
 
-class Progress:
+class ProgressBar:
     """A progress bar on stderr, silent where that is no terminal."""
 
     def __init__(self, what: str) -> None:

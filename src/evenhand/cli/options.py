@@ -22,7 +22,7 @@ __all__ = [
     "SEED",
     "SEED_0",
     "STUDY",
-    "Labels",
+    "GradeNames",
     "Names",
     "Numbers",
     "plot_option",
@@ -139,7 +139,7 @@ class Names(click.ParamType):
         return value.split(",") if isinstance(value, str) else value
 
 
-class Labels(click.ParamType):
+class GradeNames(click.ParamType):
     """Grades with what each is called, like ``0=not relevant,1=relevant``."""
 
     name = "GRADE=TEXT,..."

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from evenhand.cli.console import Progress, show, show_notes
+from evenhand.cli.console import ProgressBar, show, show_notes
 from evenhand.cli.options import (
     BASELINE,
     FORMAT,
@@ -148,7 +148,7 @@ def simulate(
 
     if options["queries"] is not None:
         options["queries"] = read_queries(options["queries"])
-    with Progress("studies") as progress:
+    with ProgressBar("studies") as progress:
         result = simulate_runs(
             read_runs(*runs, order=order),
             read_qrels(*qrels, negative=negative),
@@ -212,7 +212,7 @@ def synth(figures: str | None, form: str, **options: Any) -> None:
     """On its own data set, which is drawn."""
     from evenhand.paper.reproduce import reproduce_synth
 
-    with Progress("studies") as progress:
+    with ProgressBar("studies") as progress:
         result = reproduce_synth(progress=progress, **options)
     _reproduced(result, figures, form)
 
@@ -240,7 +240,7 @@ def trec(
     from evenhand.paper.reproduce import reproduce_trec
 
     names = None if systems is None else systems.read().split()
-    with Progress("studies") as progress:
+    with ProgressBar("studies") as progress:
         result = reproduce_trec(
             read_runs(*runs), read_qrels(*qrels), names, progress=progress, **options
         )

@@ -21,7 +21,7 @@ from evenhand.cli.options import (
     RUNS,
     SEED,
     STUDY,
-    Labels,
+    GradeNames,
     Numbers,
     plot_option,
     signals_option,
@@ -309,7 +309,7 @@ def export(study: str, kind: str, out: str | None, **texts: str | None) -> None:
 )
 @click.option("--queries", metavar="FILE", help="Texts of queries: the same, or TREC's topics.")
 @click.option("--guidelines", metavar="FILE", help="What to go by: text, or a little markdown.")
-@click.option("--labels", type=Labels(), help="What each grade is called.")
+@click.option("--labels", type=GradeNames(), help="What each grade is called.")
 @click.option(
     "--predictions",
     metavar="FILE",

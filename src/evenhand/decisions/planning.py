@@ -313,7 +313,7 @@ def plan(
         question = f"power {power:g} for a difference of {effect:g}"
     elif told.estimate is None:
         raise EvenhandError("nothing is judged yet: there is no leader", hint="judge a first round")
-    elif unknown := told.estimate.unranked():
+    elif unknown := told.estimate.why_unranked():
         raise EvenhandError(f"who is likely the best cannot be foreseen: {unknown}")
     else:
         question = f"best with probability {winner:g}"
@@ -416,7 +416,7 @@ def _pair_variance(told: Forecast, n: int) -> np.ndarray:
 def _leader(told: Forecast) -> Callable[[int], float]:
     """Probability that the leader is the best, by the number of further judgments."""
     found = told.estimate
-    if found is None or found.unranked():
+    if found is None or found.why_unranked():
         return lambda n: float("nan")
     value, vector = np.linalg.eigh(found.covariance)
     root = vector * np.sqrt(np.maximum(value, 0.0))

@@ -25,7 +25,7 @@ from scipy.sparse import csr_array
 from evenhand.estimands.targets import Target
 from evenhand.float64 import in_float64
 from evenhand.measures.base import Deviation, Listwise
-from evenhand.nonlinear.gradients import Levels, Lists, Smooth, by_list, checked, layout
+from evenhand.nonlinear.gradients import FlatLists, Levels, Smooth, by_list, checked, layout
 from evenhand.priors.prior import NumPyroPrior
 from evenhand.sampling.labels import Labels
 
@@ -160,7 +160,7 @@ def _by_draw(
     utility: jax.Array,
     query: jax.Array,
     cell: jax.Array,
-    lists: Lists,
+    lists: FlatLists,
     *,
     measure: Smooth,
     gain: tuple[float, ...],

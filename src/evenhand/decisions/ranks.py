@@ -143,7 +143,9 @@ def ranking(found: Estimate, beliefs: Beliefs | None = None) -> Standings:
     compared, sign = found.pairs, found.goal.target.sign
     above = np.zeros((k, k), bool)
     first, second = np.triu_indices(k, 1)
-    sure = compared.decided & ~found.untold(all_pairs(found.goal.target).matrix, compared.spread)
+    sure = compared.decided & ~found.zero_variance_unknown(
+        all_pairs(found.goal.target).matrix, compared.spread
+    )
     up = sure & (sign * compared.value > 0)
     down = sure & (sign * compared.value < 0)
     above[first[up], second[up]] = True
@@ -156,7 +158,7 @@ def ranking(found: Estimate, beliefs: Beliefs | None = None) -> Standings:
     drawn = sign * found.value[covered] + noise
     leader = group[covered][drawn.argmax(1)] if len(covered) else np.zeros(0, int)
     best = np.array([(leader == group[j]).mean() if len(leader) else np.nan for j in covered])
-    untold = found.untold(np.eye(k), np.sqrt(np.diag(found.covariance)))
+    untold = found.zero_variance_unknown(np.eye(k), np.sqrt(np.diag(found.covariance)))
     untold &= ~np.isnan(found.value)
     if untold.any():
         best[:] = np.nan

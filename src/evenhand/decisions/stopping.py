@@ -84,7 +84,10 @@ def stopped(found: Estimate, rule: str) -> Estimate:
     name, wanted = check_rule(rule)
     if name == "half-width":
         widths = found.contrast_high - found.contrast_low
-        width, untold = float(widths.mean() / 2), found.untold(found.goal.matrix, widths)
+        width, untold = (
+            float(widths.mean() / 2),
+            found.zero_variance_unknown(found.goal.matrix, widths),
+        )
         met, said = width < wanted, f"the mean half-width is {width:.4g}, asked is {wanted:g}"
         if np.isnan(widths).any():
             said = f"{np.isnan(widths).sum():,} of {len(widths):,} contrasts are not covered"
@@ -96,7 +99,7 @@ def stopped(found: Estimate, rule: str) -> Estimate:
         from evenhand.estimands.goals import pairs
 
         compared = found.pairs
-        untold = found.untold(pairs(found.goal.target).matrix, compared.spread)
+        untold = found.zero_variance_unknown(pairs(found.goal.target).matrix, compared.spread)
         open_to = np.where(compared.spread == 0, untold, ~compared.decided)
         met, said = not open_to.any(), f"{int(open_to.sum()):,} of {len(open_to):,} pairs are open"
     else:

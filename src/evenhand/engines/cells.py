@@ -33,19 +33,19 @@ from typing import Any
 import narwhals as nw
 
 from evenhand.designs.utilities import PRIOR_SHARE
-from evenhand.engines.ranked_entries import MOMENT, Entries
+from evenhand.engines.ranked_entries import MOMENT, RankedEntries
 from evenhand.engines.workspace import Workspace
 from evenhand.errors import EvenhandError
 from evenhand.estimands.goals import GOALS
 
-__all__ = ["CELL", "Question", "cells", "proposal"]
+__all__ = ["CELL", "GoalSpec", "cells", "proposal"]
 
 #: What tells a cell.
 CELL = ("cell_query", "cell_document")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class GoalSpec:
     """A goal by name, with the systems that it names.
 
     Attributes
@@ -89,7 +89,7 @@ class Question:
         return [systems.index(name) for name in named]
 
 
-def cells(given: Entries, question: Question, utility: str = "rank") -> nw.LazyFrame[Any]:
+def cells(given: RankedEntries, question: GoalSpec, utility: str = "rank") -> nw.LazyFrame[Any]:
     """Each cell's norm, summed weights and second moment, equations (1) to (3).
 
     Parameters

@@ -42,9 +42,9 @@ import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
-from evenhand.engines.cells import CELL, Question, cells, proposal
+from evenhand.engines.cells import CELL, GoalSpec, cells, proposal
 from evenhand.engines.line import PRIME, Line, ordered
-from evenhand.engines.ranked_entries import Entries, entries, weighed
+from evenhand.engines.ranked_entries import RankedEntries, entries, weighed
 from evenhand.engines.workspace import Workspace
 from evenhand.errors import EvenhandError
 from evenhand.estimands import goals
@@ -166,7 +166,7 @@ def excerpt(
         raise EvenhandError(f"in an engine the floor must lie in (0, 1], got {floor:g}")
     if n < 1:
         raise EvenhandError(f"the number of pairs to draw must be at least 1, got {n}")
-    question = Question(goal, tuple(systems))
+    question = GoalSpec(goal, tuple(systems))
     moment = None if utility in ("rank", "flat") else utility
     with Workspace(frame) as engine:
         given = entries(engine, measure, depth=depth, queries=queries, second_moment=moment)
@@ -259,8 +259,8 @@ def _witnesses(
 
 def _brought(
     engine: Workspace,
-    given: Entries,
-    question: Question,
+    given: RankedEntries,
+    question: GoalSpec,
     drawn: dict[str, np.ndarray],
     seen: dict[str, np.ndarray],
     sampler: str,

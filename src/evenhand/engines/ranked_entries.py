@@ -22,14 +22,14 @@ from evenhand.formats.frames import ROLES, column_of
 from evenhand.measures import grammar
 from evenhand.measures.base import Linear, Listwise, Measure
 
-__all__ = ["MOMENT", "Entries", "entries", "weighed"]
+__all__ = ["MOMENT", "RankedEntries", "entries", "weighed"]
 
 #: The column of predicted second moments, where there is one, under this name from here on.
 MOMENT = "second_moment"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Entries:
+class RankedEntries:
     """Ranked entries as the engine keeps them, and what little the driver knows of them.
 
     Attributes
@@ -81,7 +81,7 @@ def entries(
     depth: int | None = None,
     queries: Sequence[str] | None = None,
     second_moment: str | None = None,
-) -> Entries:
+) -> RankedEntries:
     """Check, rank and number the entries of a frame.
 
     Parameters
@@ -161,7 +161,7 @@ def entries(
     sums = frame.group_by("system").agg(nw.col("weight").sum()).sort("system").collect()
     total = np.zeros(len(systems))  # one may answer none of the study's queries
     total[sums["system"].to_numpy()] = sums["weight"].to_numpy()
-    return Entries(frame, measure, systems, known, total, depth)
+    return RankedEntries(frame, measure, systems, known, total, depth)
 
 
 def _texts(frame: nw.LazyFrame[Any], name: str, by: str | None = None) -> tuple[str, ...]:

@@ -20,11 +20,11 @@ from jax.sharding import Mesh
 
 from evenhand.devices import by_share, mesh, place
 
-__all__ = ["Blocks", "Entries"]
+__all__ = ["BlockEntries", "Blocks"]
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class BlockEntries:
     """The entries of a block, and sums of numbers that each of them has.
 
     Attributes
@@ -151,11 +151,11 @@ class Blocks:
         return self._each(block, per_cell)
 
     def map_entries(self, function: Callable[..., Any], *per_cell: jax.Array) -> Any:
-        """Apply ``function(entries, *per_cell)`` to each block; entries are `Entries`."""
+        """Apply ``function(entries, *per_cell)`` to each block; entries are `BlockEntries`."""
 
         def block(place: jax.Array, weight: jax.Array, full: jax.Array, *rest: jax.Array) -> Any:
             cell, system = place // self.n_systems, place % self.n_systems
-            return function(Entries(cell, system, weight, full, self.n_systems), *rest)
+            return function(BlockEntries(cell, system, weight, full, self.n_systems), *rest)
 
         return self._each(block, per_cell)
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evenhand.devices import adds_in_order
-from evenhand.estimands.blocks import Blocks, Entries
+from evenhand.estimands.blocks import BlockEntries, Blocks
 from evenhand.estimands.matrices import DiagonalAndRow, diagonal_and_row
 
 __all__ = ["along", "by_block", "by_entry", "contrasts", "norm", "norms"]
@@ -108,7 +108,7 @@ def by_entry(blocks: Blocks, form: DiagonalAndRow, importance: jax.Array) -> jax
         ||a||^2 = sum over entries of h (d w + s)^2  +  s^2 (sum of h less that of the entries).
     """
 
-    def block(entries: Entries) -> jax.Array:
+    def block(entries: BlockEntries) -> jax.Array:
         a, rest = along(entries, form)
         h = importance[entries.system]
         square = entries.by_cell(h * a**2)
@@ -121,7 +121,7 @@ def by_entry(blocks: Blocks, form: DiagonalAndRow, importance: jax.Array) -> jax
     return blocks.map_entries(block).reshape(-1)
 
 
-def along(entries: Entries, form: DiagonalAndRow) -> tuple[jax.Array, jax.Array]:
+def along(entries: BlockEntries, form: DiagonalAndRow) -> tuple[jax.Array, jax.Array]:
     """Contrasts where a system returns a cell, and where it does not.
 
     Returns

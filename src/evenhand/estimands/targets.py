@@ -56,7 +56,7 @@ class Whole:
     ----------
     total
         Weight of each system over the whole pool; shape (systems,).
-    stands
+    inverse_probability
         For how many cells of the whole each cell at hand stands in sums over the pool: one over
         the chance that it came for them, 0 where it came for another reason; shape (cells,).
     n_cells
@@ -64,7 +64,7 @@ class Whole:
     """
 
     total: np.ndarray
-    stands: np.ndarray
+    inverse_probability: np.ndarray
     n_cells: int
 
 

@@ -26,11 +26,11 @@ from evenhand.intervals.simultaneous import Comparisons, Joint, p_alone
 from evenhand.results import Result, Table, decimals, rows
 from evenhand.sampling.samplers import SAMPLERS
 
-__all__ = ["Answer", "Estimate", "uncovered_contrasts"]
+__all__ = ["Estimate", "IntervalTable", "uncovered_contrasts"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Answer(Result):
+class IntervalTable(Result):
     """Systems and contrasts with intervals, as tables and as JSON.
 
     Attributes
@@ -129,7 +129,7 @@ class Answer(Result):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Estimate(Answer):
+class Estimate(IntervalTable):
     """Systems and contrasts with intervals, from judged pairs of queries and documents.
 
     Attributes
@@ -211,7 +211,7 @@ class Estimate(Answer):
         within, between = np.diag(self.contrast_covariance), np.diag(self.contrast_between)
         share = float(between.sum() / max(within.sum() + between.sum(), 1e-300))
         price = worth(within.sum(), between.sum(), self.n_judged, n_queries)
-        if self.untold(self.goal.matrix, np.sqrt(within)).any():
+        if self.zero_variance_unknown(self.goal.matrix, np.sqrt(within)).any():
             notes = [
                 "draws say nothing yet of some contrasts: whether further judgments or further "
                 "queries narrow these intervals cannot be told"
@@ -267,7 +267,7 @@ class Estimate(Answer):
         return self.lists.alike()
 
     @in_float64
-    def untold(self, matrix: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    def zero_variance_unknown(self, matrix: np.ndarray, spread: np.ndarray) -> np.ndarray:
         """Which contrasts seem not to vary since nothing that varies was seen yet.
 
         Exactly known are only those whose systems differ in pairs that were certain to be drawn.
@@ -291,7 +291,7 @@ class Estimate(Answer):
         apart = matrix @ ((left.alike()[:, None] == np.arange(k)) * varies[:, None])
         return (spread == 0) & (np.abs(apart).max(1) > 1e-12)
 
-    def unranked(self) -> str | None:
+    def why_unranked(self) -> str | None:
         """Why nobody knows yet which system is likely the best; None where that can be told."""
         systems = np.array(self.goal.target.systems)
         if len(systems) < 2:
@@ -299,7 +299,7 @@ class Estimate(Answer):
         lost = np.isnan(self.value)
         if lost.any():
             return f"{listed(systems[lost].tolist())} {_is_are(lost)} not covered"
-        untold = self.untold(np.eye(len(systems)), np.sqrt(np.diag(self.covariance)))
+        untold = self.zero_variance_unknown(np.eye(len(systems)), np.sqrt(np.diag(self.covariance)))
         if untold.any():
             return f"draws say nothing yet of {listed(systems[untold].tolist())}"
         return None

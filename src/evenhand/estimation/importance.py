@@ -70,17 +70,17 @@ from evenhand.formats.qrels import Qrels
 from evenhand.intervals import intervals
 from evenhand.intervals.between_queries import between_queries
 from evenhand.intervals.confidence import INTERVAL, check_level
-from evenhand.intervals.moments import Drawn, Evidence
+from evenhand.intervals.moments import Evidence, RoundTerms
 from evenhand.sampling.assessor_variance import noise
 from evenhand.sampling.rounds import (
     Control,
     Round,
     check_control,
+    default_plan,
     expected_counts,
     planned_weights,
-    possible,
+    reachable,
     stages,
-    unplanned,
     weights_by_cell,
 )
 from evenhand.sampling.samplers import SAMPLERS
@@ -166,7 +166,7 @@ class Combination(NamedTuple):
         """Which cells every stage that needs them could draw, or knew; shape (cells,)."""
         found = (self.by_cell > 0).sum(0) > 0
         for weight, stage in zip(self.by_cell, self.together, strict=True):
-            within = possible(stage, expected_counts(stage, self.by_cell.shape[1]))
+            within = reachable(stage, expected_counts(stage, self.by_cell.shape[1]))
             found &= within | (weight == 0)
         return found
 
@@ -186,7 +186,7 @@ def combined(
         if given is not None and len(given) < len(numbers):
             raise EvenhandError(f"the {what} name {len(given)} stages, there are {len(numbers)}")
     omega = planned_weights(
-        unplanned(len(numbers)) if planned is None else np.asarray(planned[: len(numbers)])
+        default_plan(len(numbers)) if planned is None else np.asarray(planned[: len(numbers)])
     )
     together = [[rounds[i] for i in stage] for stage in numbers]
     by_cell = weights_by_cell(omega, together, len(goal.target.pool))
@@ -297,7 +297,7 @@ def estimate(
     for weight, stage, mean in zip(by_cell, together, means, strict=True):
         expected = expected_counts(stage, len(target.pool))
         if mean is not None:
-            within = possible(stage, expected)
+            within = reachable(stage, expected)
             predicted = target.values(np.where(within, weight * mean, 0.0))
             value += predicted
             contrast += contrasts(predicted, goal.matrix)
@@ -306,7 +306,7 @@ def estimate(
             weights = target.weights(draws)
             residual = one.utility if mean is None else one.utility - mean[draws]
             reach = np.where(expected > 0, weight / np.where(expected > 0, expected, 1.0), 0.0)
-            evidence.rounds.append(Drawn(one.sample, residual * reach[draws], reach, mean))
+            evidence.rounds.append(RoundTerms(one.sample, residual * reach[draws], reach, mean))
             system, contrasted, cov, contrast_cov = map(
                 np.asarray,
                 _one_round(

@@ -82,7 +82,7 @@ from evenhand.estimation.estimates import Estimate
 from evenhand.estimation.importance import Combination, combined, estimate
 from evenhand.float64 import in_float64
 from evenhand.sampling.assessor_variance import noise
-from evenhand.sampling.rounds import Round, expected_counts, said
+from evenhand.sampling.rounds import Round, expected_counts, known_utility
 from evenhand.sampling.samplers import SAMPLERS
 
 __all__ = ["LEAST", "MOST", "estimate_normalised"]
@@ -247,7 +247,7 @@ def estimate_normalised(
     own = np.where(told, lists.weight * lists.mean - bias, 0.0)
     by_query = np.where(told, own, lists.weight * _over(own.sum(0), enough))  # equation (4)
     scale = np.where(told, _over(lists.weight, lists.held), 0.0) * _over(total, enough)
-    utility = said(rounds, len(pool))
+    utility = known_utility(rounds, len(pool))
     drawn = np.isfinite(utility)
     scaled = target.weight * scale.reshape(-1)[place]
     away = np.nan_to_num(utility)[target.cell] - lists.mean.reshape(-1)[place]

@@ -90,7 +90,7 @@ import numpy as np
 
 from evenhand.estimands.goals import Goal
 from evenhand.float64 import in_float64
-from evenhand.sampling.rounds import Round, expected_counts, possible
+from evenhand.sampling.rounds import Round, expected_counts, reachable
 from evenhand.sampling.samplers import SAMPLERS
 
 __all__ = ["between_queries", "positive", "worth"]
@@ -152,7 +152,7 @@ def between_queries(
     for weight, stage, mean in zip(by_cell, together, means, strict=True):
         expected = expected_counts(stage, len(pool))
         if mean is not None and place is not None:
-            shared = np.where(possible(stage, expected), weight * mean, 0.0)
+            shared = np.where(reachable(stage, expected), weight * mean, 0.0)
             added = target.weight * shared[target.cell]
             summed += np.bincount(place, added, minlength=n_queries * k).reshape(-1, k)
         for one in stage:

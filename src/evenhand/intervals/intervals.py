@@ -83,7 +83,7 @@ from scipy import special
 from evenhand.errors import EvenhandError
 from evenhand.intervals import betting
 from evenhand.intervals.confidence import Level, check_level
-from evenhand.intervals.moments import Moments, welch
+from evenhand.intervals.moments import TermMoments, welch
 from evenhand.sampling.rounds import Control
 
 __all__ = [
@@ -110,18 +110,18 @@ def _ratio(top, bottom, xp):
     return xp.where(bottom > 0, top / xp.where(bottom > 0, bottom, 1.0), 0.0)
 
 
-def _unseen(m: Moments, xp):
+def _unseen(m: TermMoments, xp):
     """V of equation (1)."""
     return _ratio(m.fourth + m.event**2, m.variance + m.event, xp)
 
 
-def _spread(m: Moments):
+def _spread(m: TermMoments):
     """S of equation (2)."""
     xp = m.variance.__array_namespace__()
     return xp.sqrt(m.variance + (1.5 - m.side**2) * _unseen(m, xp))
 
 
-def cubic(m: Moments, level: Level):
+def cubic(m: TermMoments, level: Level):
     """Limits of equation (4), held to the range of the contrast and around the estimate.
 
     Parameters
@@ -155,11 +155,11 @@ def student(
     return estimate - half, estimate + half
 
 
-def _student(m: Moments, level: Level) -> tuple[np.ndarray, np.ndarray]:
+def _student(m: TermMoments, level: Level) -> tuple[np.ndarray, np.ndarray]:
     return student(m.estimate, np.sqrt(m.variance), np.maximum(m.degrees, 1.0), level)
 
 
-def _moderation(m: Moments) -> tuple[np.ndarray, np.ndarray]:
+def _moderation(m: TermMoments) -> tuple[np.ndarray, np.ndarray]:
     """V* and nu* of equations (5) and (6)."""
     assert m.foreseen is not None
     assert m.foreseen_degrees is not None
@@ -173,19 +173,19 @@ def _moderation(m: Moments) -> tuple[np.ndarray, np.ndarray]:
     return variance, 1.0 / (one_sided / events + (1.0 - one_sided) / most)
 
 
-def moderated(m: Moments, level: Level) -> tuple[np.ndarray, np.ndarray]:
+def moderated(m: TermMoments, level: Level) -> tuple[np.ndarray, np.ndarray]:
     """Student's limits with the variance (5) and its degrees of freedom (6)."""
     variance, degrees = _moderation(m)
     return student(m.estimate, np.sqrt(variance), degrees, level)
 
 
-def _moderated_spread(m: Moments) -> np.ndarray:
+def _moderated_spread(m: TermMoments) -> np.ndarray:
     """As much as makes a normal quantile Student's, far out, where several are covered together."""
     variance, degrees = _moderation(m)
     return np.sqrt(variance) * special.stdtrit(degrees, _FAR) / special.ndtri(_FAR)
 
 
-def _normal(m: Moments, level: Level) -> tuple[np.ndarray, np.ndarray]:
+def _normal(m: TermMoments, level: Level) -> tuple[np.ndarray, np.ndarray]:
     half = special.ndtri(0.5 + check_level(level) / 2) * np.sqrt(m.variance)
     return m.estimate - half, m.estimate + half
 
@@ -231,18 +231,18 @@ class Interval:
     """
 
     name: str
-    limits: Callable[[Moments, Level], tuple[np.ndarray, np.ndarray]]
-    spread: Callable[[Moments], np.ndarray]
-    p: Callable[[Moments], np.ndarray] | None = None
+    limits: Callable[[TermMoments, Level], tuple[np.ndarray, np.ndarray]]
+    spread: Callable[[TermMoments], np.ndarray]
+    p: Callable[[TermMoments], np.ndarray] | None = None
     bets: bool = False
     foresees: bool = False
 
 
-def _std_error(m: Moments) -> np.ndarray:
+def _std_error(m: TermMoments) -> np.ndarray:
     return np.sqrt(m.variance)
 
 
-def _betting(m: Moments, level: Level) -> tuple[np.ndarray, np.ndarray]:
+def _betting(m: TermMoments, level: Level) -> tuple[np.ndarray, np.ndarray]:
     assert m.terms is not None
     low, high = betting.limits(m.terms, level)
     # What is left of a term's bounds by rounding must not leave out the estimate.
@@ -250,7 +250,7 @@ def _betting(m: Moments, level: Level) -> tuple[np.ndarray, np.ndarray]:
     return low, np.maximum(np.minimum(high, m.ceiling), m.estimate)
 
 
-def _p_betting(m: Moments) -> np.ndarray:
+def _p_betting(m: TermMoments) -> np.ndarray:
     assert m.terms is not None
     return betting.p_value(m.terms)
 

@@ -2,8 +2,8 @@ r"""What the rounds of a study say of contrasts, beyond their sum: moments of dr
 
 An interval needs more than a variance where relevance is rare: the draws then hold few cells that
 count, and say little of those that they missed. But of every cell of the pool a_c and E_c are
-known, whatever is drawn. `Moments` puts both together, a number each for each contrast, and every
-interval (`evenhand.intervals.intervals.INTERVALS`) is a function of them:
+known, whatever is drawn. `TermMoments` puts both together, a number each for each contrast, and
+every interval (`evenhand.intervals.intervals.INTERVALS`) is a function of them:
 
     estimate    D^                                                                          (1)
     variance    V = sum_i y_i^2      y the residuals of the draws (`evenhand.sampling.variance`)
@@ -51,9 +51,9 @@ from evenhand.sampling.samples import Sample
 from evenhand.sampling.variance import scattered
 
 __all__ = [
-    "Drawn",
     "Evidence",
-    "Moments",
+    "RoundTerms",
+    "TermMoments",
     "Terms",
     "cumulants",
     "of_contrasts",
@@ -85,7 +85,7 @@ class Terms(NamedTuple):
     high: np.ndarray
 
 
-class Moments(NamedTuple):
+class TermMoments(NamedTuple):
     """What intervals are made from, equations (1) to (3); arrays of one shape, (..., contrasts).
 
     Attributes
@@ -117,10 +117,10 @@ class Moments(NamedTuple):
     foreseen: np.ndarray | None = None
     foreseen_degrees: np.ndarray | None = None
 
-    def split(self, first: int) -> tuple[Moments, Moments]:
+    def split(self, first: int) -> tuple[TermMoments, TermMoments]:
         """Those of the first contrasts, and of the others."""
 
-        def some(here: slice) -> Moments:
+        def some(here: slice) -> TermMoments:
             terms = self.terms
             if terms is not None:
                 terms = Terms(terms.value[:, here], terms.times, terms.low[here], terms.high[here])
@@ -129,13 +129,13 @@ class Moments(NamedTuple):
                 for name, x in self._asdict().items()
                 if name != "terms" and x is not None
             }
-            return Moments(**arrays, terms=terms)
+            return TermMoments(**arrays, terms=terms)
 
         return some(slice(first)), some(slice(first, None))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Drawn:
+class RoundTerms:
     """One round as it enters an estimate.
 
     Attributes
@@ -260,7 +260,7 @@ class Evidence:
     utility: np.ndarray
     top: float | None = None
     bounded: bool = True
-    rounds: list[Drawn] = field(default_factory=list)
+    rounds: list[RoundTerms] = field(default_factory=list)
     added: list[tuple[np.ndarray, float]] = field(default_factory=list)
     n_stages: int = 1
     predicted: bool = False
@@ -344,7 +344,9 @@ class Evidence:
         return Terms(np.concatenate(rows), np.concatenate(times), low, high)
 
     @in_float64
-    def moments(self, matrix: np.ndarray, estimate: np.ndarray, *, terms: bool = False) -> Moments:
+    def moments(
+        self, matrix: np.ndarray, estimate: np.ndarray, *, terms: bool = False
+    ) -> TermMoments:
         """Moments of the contrasts C U.
 
         Parameters
@@ -359,7 +361,7 @@ class Evidence:
         of_draws = self.terms(matrix) if terms else None
         ranks, whole = rank_utility(self.target.pool).second_moment, self.target.whole
         if whole is not None:
-            ranks = ranks * whole.stands
+            ranks = ranks * whole.inverse_probability
         top = self.top
         sums, over = np.zeros((3, len(matrix))), np.zeros((6, len(matrix)))
         scales, variances, degrees = np.zeros((3, 2)), [], []
@@ -397,7 +399,7 @@ class Evidence:
             variances.append(more)
             degrees.append(known_to)
         freedom = welch(np.array(variances), np.array(degrees))
-        return Moments(
+        return TermMoments(
             estimate,
             sums[0],
             sums[1],

@@ -53,7 +53,7 @@ import numpy as np
 from evenhand.measures.linear import DCG
 from evenhand.measures.lists import Lists, before
 from evenhand.measures.ratios import nDCG
-from evenhand.measures.stat_ap import Estimate, over, ranked
+from evenhand.measures.stat_ap import _Weighted, over, ranked
 from evenhand.measures.validation import (
     Gains,
     as_gains,
@@ -69,7 +69,7 @@ __all__ = ["EPSILON", "infAP", "infNDCG", "xinfAP"]
 EPSILON = 1e-5
 
 
-class _Pooled(Estimate):
+class _Pooled(_Weighted):
     """An estimate that knows what was pooled."""
 
     __slots__ = ()

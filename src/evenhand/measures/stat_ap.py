@@ -20,7 +20,7 @@ statAP; the ratios are not. Values above 1 happen: nothing is clipped. With ever
 R, Rprec and AP. A list of a query without a relevant document is worth 0, where the track's program
 (statAP_MQ_eval) leaves the query out.
 
-`Estimate` is what these and `evenhand.measures.inferred` share.
+`_Weighted` is what these and `evenhand.measures.inferred` share.
 
 References
 ----------
@@ -41,10 +41,10 @@ from evenhand.errors import EvenhandError
 from evenhand.measures.lists import Inclusion, Lists, WithinCutoff, before
 from evenhand.measures.validation import check_cutoff, rel_option, relevance, text
 
-__all__ = ["Estimate", "statAP", "statP", "statR", "statRprec"]
+__all__ = ["_Weighted", "statAP", "statP", "statR", "statRprec"]
 
 
-class Estimate(WithinCutoff):
+class _Weighted(WithinCutoff):
     """What estimates from judgments of a sample share."""
 
     __slots__ = ()
@@ -117,7 +117,7 @@ def ranked(lists: Lists, value: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True)
-class statAP(Estimate):
+class statAP(_Weighted):
     """Average precision from inclusion probabilities.
 
     >>> str(statAP()), str(statAP(cutoff=100, rel=2))
@@ -137,7 +137,7 @@ class statAP(Estimate):
 
 
 @dataclass(frozen=True, slots=True)
-class statP(Estimate):
+class statP(_Weighted):
     """Precision at k from inclusion probabilities: unbiased.
 
     >>> str(statP(cutoff=10))
@@ -158,7 +158,7 @@ class statP(Estimate):
 
 
 @dataclass(frozen=True, slots=True)
-class statR(Estimate):
+class statR(_Weighted):
     """Recall at k from inclusion probabilities.
 
     >>> str(statR(cutoff=100))
@@ -179,7 +179,7 @@ class statR(Estimate):
 
 
 @dataclass(frozen=True, slots=True)
-class statRprec(Estimate):
+class statRprec(_Weighted):
     """R-precision from inclusion probabilities, at the estimated number of relevant documents.
 
     >>> str(statRprec())

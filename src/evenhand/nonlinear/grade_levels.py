@@ -21,7 +21,7 @@ from evenhand.estimands.goals import Goal
 from evenhand.estimands.pools import Pool
 from evenhand.estimation.importance import Combination
 from evenhand.nonlinear.second_order import Errors
-from evenhand.sampling.rounds import Round, expected_counts, said
+from evenhand.sampling.rounds import Round, expected_counts, known_utility
 from evenhand.sampling.samplers import SAMPLERS
 
 __all__ = [
@@ -43,7 +43,7 @@ def levels_said(goal: Goal, rounds: Sequence[Round]) -> np.ndarray:
     EvenhandError
         If one is negative.
     """
-    known = said(rounds, len(goal.target.pool))
+    known = known_utility(rounds, len(goal.target.pool))
     gain = np.unique(known[~np.isnan(known)])
     if len(gain) and gain[0] < 0:
         raise EvenhandError(f"{goal.target.measure} needs utilities that are not negative")

@@ -55,9 +55,9 @@ from evenhand.measures.ratios import AP, R, Rprec, nDCG
 from evenhand.measures.swaps import Swaps, wSwaps
 
 __all__ = [
+    "FlatLists",
     "Gradient",
     "Levels",
-    "Lists",
     "Smooth",
     "by_list",
     "checked",
@@ -196,7 +196,7 @@ class Gradient:
         return by_list, np.einsum("jxl,xl->xj", self.count, of_query)
 
 
-class Lists(NamedTuple):
+class FlatLists(NamedTuple):
     """The lists of all systems, an entry each place, by system, query and rank.
 
     `number` says which list an entry is of, and `first` where that begins; `weight` is what stands
@@ -227,7 +227,7 @@ def ideal(measure: nDCG, gain: tuple[float, ...], counts: jax.Array) -> jax.Arra
 
 
 def by_list(
-    own: jax.Array, counts: jax.Array, lists: Lists, measure: Smooth, gain: tuple[float, ...]
+    own: jax.Array, counts: jax.Array, lists: FlatLists, measure: Smooth, gain: tuple[float, ...]
 ) -> jax.Array:
     """F of equation (1), shape (lists,); 0 where nothing of a query is relevant."""
     if isinstance(measure, Swaps | wSwaps):
@@ -245,13 +245,13 @@ def by_list(
     return jnp.where(some, sums / jnp.where(some, norm, 1.0), 0.0)
 
 
-def _earlier(values: jax.Array, lists: Lists) -> jax.Array:
+def _earlier(values: jax.Array, lists: FlatLists) -> jax.Array:
     """Sum of the values that stand before each entry in its list."""
     passed = jnp.cumsum(values, 0) - values
     return passed - passed[lists.first]
 
 
-def _swapped(own: jax.Array, lists: Lists) -> jax.Array:
+def _swapped(own: jax.Array, lists: FlatLists) -> jax.Array:
     """What each entry adds by the documents before it that are worse."""
     here = own - jnp.concatenate([own[:, 1:], jnp.zeros((len(own), 1))], axis=1)
     worse = _earlier(lists.weight[:, None] * (1.0 - own), lists)
@@ -280,7 +280,7 @@ def _bends(own, counts, along, lists, *, measure, gain):
     return jax.jvp(jax.grad(total, (0, 1)), (own, counts), along)[1]
 
 
-def layout(pool: Pool, measure: Smooth) -> tuple[np.ndarray, Lists]:
+def layout(pool: Pool, measure: Smooth) -> tuple[np.ndarray, FlatLists]:
     """Order of the pool's entries by system, query and rank, and the lists that they make."""
     query = pool.query[pool.cell]
     order = np.lexsort((pool.rank, query, pool.system))
@@ -292,7 +292,7 @@ def layout(pool: Pool, measure: Smooth) -> tuple[np.ndarray, Lists]:
         weight = measure.share(rank, np.bincount(number)[number])
     else:
         weight = measure.weight(rank)
-    return order, Lists(*map(jnp.asarray, (weight, number, first, rank)))
+    return order, FlatLists(*map(jnp.asarray, (weight, number, first, rank)))
 
 
 def checked(measure: Linear, levels: Levels) -> tuple[Smooth, tuple[float, ...]]:

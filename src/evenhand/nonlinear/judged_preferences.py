@@ -60,14 +60,14 @@ from evenhand.estimands.contrasts import contrasts
 from evenhand.estimands.goals import Goal
 from evenhand.estimands.pools import codes_in
 from evenhand.estimands.targets import Target
-from evenhand.estimation.estimates import Answer
+from evenhand.estimation.estimates import IntervalTable
 from evenhand.float64 import in_float64
 from evenhand.formats.preferences import Preferences
 from evenhand.intervals import intervals
 from evenhand.intervals.confidence import INTERVAL, percent
-from evenhand.intervals.moments import Moments, cumulants
+from evenhand.intervals.moments import TermMoments, cumulants
 from evenhand.sampling.document_pairs import PairSample, draw_pairs, shares
-from evenhand.sampling.rounds import planned_weights, unplanned
+from evenhand.sampling.rounds import default_plan, planned_weights
 from evenhand.sampling.variance import independent
 
 __all__ = [
@@ -146,7 +146,7 @@ def judge_pairs(
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PreferenceEstimate(Answer):
+class PreferenceEstimate(IntervalTable):
     """Systems and contrasts with intervals, for this set of queries and these preferences.
 
     Attributes
@@ -249,7 +249,7 @@ def estimate_preferences(
     if planned is not None and len(planned) < len(stages):
         raise EvenhandError(f"the plan names {len(planned)} stages, there are {len(stages)}")
     omega = planned_weights(
-        unplanned(len(stages)) if planned is None else np.asarray(planned[: len(stages)])
+        default_plan(len(stages)) if planned is None else np.asarray(planned[: len(stages)])
     )
     k, m = len(target.systems), len(goal.names)
     # Systems and contrasts side by side.
@@ -280,7 +280,7 @@ def estimate_preferences(
             keys.append(sample.keys[counts])
     variance = np.sum(variances, 0)
     floor, ceiling = _range(goal, given)
-    moments = Moments(
+    moments = TermMoments(
         estimate=both,
         variance=variance,
         third=sums[0],

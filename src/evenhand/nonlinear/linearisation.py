@@ -76,7 +76,7 @@ from evenhand.nonlinear.grade_levels import (
 )
 from evenhand.nonlinear.gradients import Gradient, Levels, gradient, turned
 from evenhand.nonlinear.second_order import Errors, second_order
-from evenhand.sampling.rounds import Round, expected_counts, said
+from evenhand.sampling.rounds import Round, expected_counts, known_utility
 
 __all__ = ["Near"]
 
@@ -166,7 +166,7 @@ class Near:
         foretold = foretold_levels(found, gain)
         reached, predicted = estimated_levels(found, foretold, gain, len(pool))
         reached[left] = predicted[left] = 0.0
-        known = np.where(left, np.nan, said(rounds, len(pool)))
+        known = np.where(left, np.nan, known_utility(rounds, len(pool)))
         levels = Levels(gain, reached, levels_seen(pool, known, gain))
         errors, curved, doubt = level_errors(found, foretold, gain), False, None
         errors = errors._replace(term=np.where(left[errors.draws, None], 0.0, errors.term))

@@ -40,7 +40,7 @@ from evenhand.measures.base import Deviation
 from evenhand.nonlinear.design_goals import Expected
 from evenhand.sampling.assessor_variance import several_said
 from evenhand.sampling.labels import Labels
-from evenhand.sampling.rounds import Round, said
+from evenhand.sampling.rounds import Round, known_utility
 
 __all__ = ["estimate_deviation", "expected_deviation", "score_grade"]
 
@@ -61,7 +61,7 @@ def _judged_errors(goal: Goal, rounds: Sequence[Round]) -> np.ndarray:
     """The mean error of each entry to what was judged of its cell; to a typical grade elsewhere."""
     pool, measure = goal.target.pool, goal.target.measure
     assert isinstance(measure, Deviation)
-    grade = said(rounds, len(pool))
+    grade = known_utility(rounds, len(pool))
     error = _errors(goal, np.where(np.isnan(grade), np.nanmean(grade), grade))
     every = Labels.union([one.labels() for one in rounds])
     count = np.bincount(every.cells, minlength=len(pool))

@@ -57,7 +57,7 @@ from evenhand.float64 import in_float64
 from evenhand.nonlinear.linearisation import Near
 from evenhand.nonlinear.second_order import even_parts
 from evenhand.sampling.assessor_variance import several_said
-from evenhand.sampling.rounds import Round, unplanned
+from evenhand.sampling.rounds import Round, default_plan
 from evenhand.sampling.samples import Sample
 
 __all__ = ["estimate_swaps"]
@@ -103,7 +103,7 @@ def _apart(
         )
     fixed = [one for one in rounds if not one.depends_on]
     later = [one for one in rounds if one.depends_on]
-    plan = list(unplanned(bool(fixed) + len(later)) if planned is None else planned)
+    plan = list(default_plan(bool(fixed) + len(later)) if planned is None else planned)
     total = sum(len(one.sample) for one in fixed)
     shares = [plan[0] * len(one.sample) / total for one in fixed]
     alone = [replace(one, depends_on=("none",)) for one in fixed]

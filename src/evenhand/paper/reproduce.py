@@ -29,7 +29,7 @@ from evenhand.paper.synthetic import (
     spread_over_users,
     synth,
 )
-from evenhand.paper.tables import Aims, Plan, single_rows
+from evenhand.paper.tables import Aims, StudySizes, single_rows
 from evenhand.paper.trec8 import MISSING, NAMED, Collection, trec_cells, trec_system
 
 __all__ = ["reproduce_synth", "reproduce_trec"]
@@ -80,7 +80,9 @@ def _sets(asked: Sequence[Question]) -> str:
     return f"{len(asked)} {'set' if len(asked) == 1 else 'sets'} of {k}"
 
 
-def _synth_rows(key: jax.Array, data: Synth, plan: Plan, told: Callable[[int], None]) -> list[Row]:
+def _synth_rows(
+    key: jax.Array, data: Synth, plan: StudySizes, told: Callable[[int], None]
+) -> list[Row]:
     """Tables 2 to 4."""
     systems = {**PRINTED_SYSTEMS, AS_DEFINED: shift(5)}
     n_users, items = len(data.better), data.items
@@ -163,7 +165,7 @@ def reproduce_synth(
     n_users, n = len(data.better), 5 * len(data.better)
     budgets = tuple(round(share * n_users) for share in printed.BUDGETS["SYNTH"])
     designs = ("Q*", "Q^P", "Q^unif", "Q*, 4 % floor")
-    plan = Plan(n, budgets, n / n_users, n // data.items, trials, designs, _widths(trials))
+    plan = StudySizes(n, budgets, n / n_users, n // data.items, trials, designs, _widths(trials))
     cells, mean = data.cells(), merged(expected_users(n_users, data.items), PRINTED_SYSTEMS)
     asked = {kind: questions(cells, kind) for kind in KINDS}
     told = _Teller(
@@ -202,7 +204,7 @@ def _trec_rows(
     key: jax.Array,
     found: Collection,
     named: Sequence[str],
-    plan: Plan,
+    plan: StudySizes,
     told: Callable[[int], None],
 ) -> list[Row]:
     """Tables 2 to 4."""
@@ -320,7 +322,7 @@ def reproduce_trec(
         chosen = np.sort(np.random.default_rng(seed).choice(len(chosen), some, replace=False))
     few = cells.only(chosen)
     budgets = tuple(round(share * n_queries) for share in printed.BUDGETS["TREC"])
-    plan = Plan(
+    plan = StudySizes(
         5 * n_queries, budgets, 5.0, 1, trials, ("Q*", "Q^P", "Q^unif", "sqrt(u~)"), _widths(trials)
     )
     asked = {kind: questions(few, kind, mix_baseline=True) for kind in KINDS}

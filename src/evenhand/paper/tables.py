@@ -13,7 +13,7 @@ from evenhand.paper.one_system import QUANTILE, Sampled, System, exact_sds, samp
 from evenhand.paper.pooling import deep_pool, deep_pool_sd, shallow_pool
 from evenhand.paper.rows import Row
 
-__all__ = ["Aims", "Plan", "single_rows"]
+__all__ = ["Aims", "StudySizes", "single_rows"]
 
 
 #: The designs of the paper's Table 3.
@@ -21,7 +21,7 @@ PRINTED_DESIGNS: tuple[str, ...] = ("Q*", "Q^P", "Q^unif")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StudySizes:
     """What the experiments with one system share.
 
     Attributes
@@ -96,7 +96,7 @@ def _aimed(
     return Row(table, quantity, system, paper, expected, float(ours), tolerance, mark)
 
 
-def _spread_tolerance(sd: float, plan: Plan, values: np.ndarray | None = None) -> float:
+def _spread_tolerance(sd: float, plan: StudySizes, values: np.ndarray | None = None) -> float:
     """Of an empirical standard deviation; of a normal law, if `values` are not given."""
     kurtosis = 3.0
     if values is not None:
@@ -105,7 +105,7 @@ def _spread_tolerance(sd: float, plan: Plan, values: np.ndarray | None = None) -
     return plan.widths * sd * float(np.sqrt((kurtosis - 1.0) / (4.0 * plan.trials)))
 
 
-def _pool_rows(key: jax.Array, system: System, plan: Plan, aims: Aims) -> list[Row]:
+def _pool_rows(key: jax.Array, system: System, plan: StudySizes, aims: Aims) -> list[Row]:
     known, name, truth = printed.PRINTED.get(aims.name), system.name, system.value
     cells, mark = system.cells, aims.marks.get("value", "")
     shallow = shallow_pool(system.rank, cells.weight[:, 0], cells.utility, depth=plan.depth)
@@ -133,7 +133,7 @@ def _pool_rows(key: jax.Array, system: System, plan: Plan, aims: Aims) -> list[R
 
 
 def _interval_rows(
-    system: System, plan: Plan, aims: Aims, sd: dict[str, float], found: dict[str, Sampled]
+    system: System, plan: StudySizes, aims: Aims, sd: dict[str, float], found: dict[str, Sampled]
 ) -> list[Row]:
     known, name = printed.PRINTED.get(aims.name), system.name
     paper = (known.interval, known.coverage) if known else (None, None)
@@ -155,7 +155,7 @@ def _interval_rows(
     return rows
 
 
-def single_rows(key: jax.Array, system: System, plan: Plan, aims: Aims) -> list[Row]:
+def single_rows(key: jax.Array, system: System, plan: StudySizes, aims: Aims) -> list[Row]:
     """Rows of Tables 2 to 4 for one system."""
     key_deep, key_draw = jax.random.split(key)
     known, name = printed.PRINTED.get(aims.name), system.name

@@ -28,8 +28,8 @@ from numpyro.optim import Adam
 
 from evenhand.priors.features import Features
 from evenhand.priors.log_density import energy, over_blocks, parameters
-from evenhand.priors.models import Judged, Model
-from evenhand.priors.optimiser import climb
+from evenhand.priors.models import Model, Observed
+from evenhand.priors.optimiser import minimise
 
 __all__ = ["DRAWS", "Fitted", "laplace", "nuts", "svi"]
 
@@ -67,7 +67,7 @@ class Fitted(NamedTuple):
 
 def laplace(
     features: Features,
-    judged: Judged,
+    judged: Observed,
     levels: jax.Array,
     start: jax.Array,
     *,
@@ -101,7 +101,7 @@ def laplace(
 @partial(jax.jit, static_argnames=("model", "most"))
 def _laplace(
     features: Features,
-    judged: Judged,
+    judged: Observed,
     levels: jax.Array,
     start: jax.Array,
     noise: jax.Array,
@@ -109,9 +109,9 @@ def _laplace(
     model: Model,
     most: int,
 ) -> Fitted:
-    def fit(features: Features, judged: Judged, start: jax.Array) -> Fitted:
+    def fit(features: Features, judged: Observed, start: jax.Array) -> Fitted:
         total = over_blocks(model, features, judged, levels)
-        end = climb(total, start, most)
+        end = minimise(total, start, most)
         away = jax.lax.map(lambda z: solve_triangular(end.factor, z, lower=True, trans=1), noise)
         away = jnp.concatenate([away, -away])
         return Fitted(
@@ -125,7 +125,7 @@ def _laplace(
 @partial(jax.jit, static_argnames=("model", "draws", "steps", "batch"))
 def svi(
     features: Features,
-    judged: Judged,
+    judged: Observed,
     levels: jax.Array,
     start: jax.Array,
     *,
@@ -161,13 +161,13 @@ def svi(
 
     learner = SVI(model, guide, Adam(schedule), Trace_ELBO())
 
-    def some(key: jax.Array) -> tuple[Features, Judged]:
+    def some(key: jax.Array) -> tuple[Features, Observed]:
         # Rows by their weight, so that filling is never taken.
         share = jnp.cumsum(judged.weight) / total
         rows = jnp.searchsorted(share, jax.random.uniform(key, (batch,)), side="right")
         rows = jnp.minimum(rows, size - 1)
         weight = jnp.full(batch, total / batch)
-        return features.take(rows), Judged(
+        return features.take(rows), Observed(
             judged.utility[rows], weight, judged.assessor[rows], judged.n_assessors
         )
 
@@ -189,7 +189,7 @@ def svi(
 
 def nuts(
     features: Features,
-    judged: Judged,
+    judged: Observed,
     levels: jax.Array,
     start: jax.Array,
     *,

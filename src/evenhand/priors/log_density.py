@@ -17,13 +17,13 @@ from numpyro.infer.util import potential_energy
 
 from evenhand.errors import EvenhandError
 from evenhand.priors.features import Features
-from evenhand.priors.models import Judged, Model
+from evenhand.priors.models import Model, Observed
 
 __all__ = ["energy", "first_order", "over_blocks", "parameters", "second_order"]
 
 
 def parameters(
-    model: Model, features: Features, judged: Judged | None, levels: jax.Array
+    model: Model, features: Features, judged: Observed | None, levels: jax.Array
 ) -> tuple[jax.Array, Callable[[jax.Array], dict[str, jax.Array]]]:
     """Zeros on the real line for all parameters of a model, flat, and what unravels them.
 
@@ -50,7 +50,7 @@ def parameters(
 
 
 def energy(
-    model: Model, features: Features, judged: Judged, levels: jax.Array
+    model: Model, features: Features, judged: Observed, levels: jax.Array
 ) -> Callable[[jax.Array], jax.Array]:
     """Minus log p(theta, data) as a function of the flat parameters."""
     _, unravel = parameters(model, features, judged, levels)
@@ -58,7 +58,7 @@ def energy(
 
 
 def _energy(
-    model: Model, features: Features, judged: Judged, levels: jax.Array, unravel: Callable
+    model: Model, features: Features, judged: Observed, levels: jax.Array, unravel: Callable
 ) -> Callable[[jax.Array], jax.Array]:
     arguments, options = (features, judged), {"levels": levels}
     return lambda theta: jnp.asarray(potential_energy(model, arguments, options, unravel(theta)))
@@ -81,7 +81,7 @@ def second_order(down: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array]
 
 
 def over_blocks(
-    model: Model, features: Features, judged: Judged, levels: jax.Array
+    model: Model, features: Features, judged: Observed, levels: jax.Array
 ) -> Callable[..., tuple]:
     """A function ``total(wanted, theta)``: the energy over blocks of rows, the prior counted once.
 
@@ -89,7 +89,7 @@ def over_blocks(
 
     Blocks of nothing but filling at the end cost nothing.
     """
-    first: tuple[Features, Judged] = jax.tree.map(lambda x: x[0], (features, judged))
+    first: tuple[Features, Observed] = jax.tree.map(lambda x: x[0], (features, judged))
     _, unravel = parameters(model, *first, levels)
     numbers = 1 + jnp.arange(judged.weight.shape[0])
     used = jnp.max(jnp.where((judged.weight > 0).any(1), numbers, 1))
@@ -102,7 +102,7 @@ def over_blocks(
             # Number 0 is the first block without its judgments: the prior, which each of the
             # others counts once more.
             prior = number == 0
-            block: tuple[Features, Judged] = jax.tree.map(
+            block: tuple[Features, Observed] = jax.tree.map(
                 lambda x: jax.lax.dynamic_index_in_dim(
                     x, jnp.maximum(number - 1, 0), keepdims=False
                 ),

@@ -46,8 +46,8 @@ from numpyro import handlers
 from evenhand.priors.features import Array, Features
 
 __all__ = [
-    "Judged",
     "Model",
+    "Observed",
     "binary",
     "binary_response",
     "continuous",
@@ -66,7 +66,7 @@ MOST_LEVELS = 8
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Observed:
     """Judged utilities, filled up to a fixed length.
 
     Attributes
@@ -110,7 +110,7 @@ def _normal(n: int, scale: float = 1.0) -> dist.Distribution:
     return dist.Normal(0.0, scale).expand([n]).to_event(1)
 
 
-def _as_heard(eta: jax.Array, judged: Judged | None) -> jax.Array:
+def _as_heard(eta: jax.Array, judged: Observed | None) -> jax.Array:
     """Eta as each row's assessor understands it."""
     if judged is None or judged.n_assessors == 1:
         return eta
@@ -120,7 +120,7 @@ def _as_heard(eta: jax.Array, judged: Judged | None) -> jax.Array:
     return jnp.exp(0.5 * sharpness)[judged.assessor] * (eta + scale * severity[judged.assessor])
 
 
-def _observe(law: dist.Distribution, judged: Judged | None, value: jax.Array | None) -> None:
+def _observe(law: dist.Distribution, judged: Observed | None, value: jax.Array | None) -> None:
     if judged is None:
         return
     counts = judged.weight > 0
@@ -128,7 +128,7 @@ def _observe(law: dist.Distribution, judged: Judged | None, value: jax.Array | N
         numpyro.sample("judgment", law, obs=value)
 
 
-def binary_response(eta: jax.Array, judged: Judged | None, levels: jax.Array) -> None:
+def binary_response(eta: jax.Array, judged: Observed | None, levels: jax.Array) -> None:
     """Two utilities, `levels`; the larger with probability logistic(eta)."""
     p, gap = jax.nn.sigmoid(eta), levels[1] - levels[0]
     numpyro.deterministic("mean", levels[0] + gap * p)
@@ -139,7 +139,7 @@ def binary_response(eta: jax.Array, judged: Judged | None, levels: jax.Array) ->
 
 
 def graded_response(
-    eta: jax.Array, judged: Judged | None, levels: jax.Array, cuts: jax.Array
+    eta: jax.Array, judged: Observed | None, levels: jax.Array, cuts: jax.Array
 ) -> None:
     """L ordered utilities, `levels`; at least level l with probability logistic(eta - cut_l)."""
     reached = jax.nn.sigmoid(eta[:, None] - cuts)
@@ -155,7 +155,7 @@ def graded_response(
 
 
 def continuous_response(
-    eta: jax.Array, judged: Judged | None, levels: jax.Array, noise: jax.Array
+    eta: jax.Array, judged: Observed | None, levels: jax.Array, noise: jax.Array
 ) -> None:
     """Real utilities around eta, in units of `levels` = (centre, scale)."""
     numpyro.deterministic("mean", levels[0] + levels[1] * eta)
@@ -164,13 +164,13 @@ def continuous_response(
     _observe(dist.Normal(_as_heard(eta, judged), noise), judged, value)
 
 
-def binary(features: Features, judged: Judged | None = None, *, levels: jax.Array) -> None:
+def binary(features: Features, judged: Observed | None = None, *, levels: jax.Array) -> None:
     """Two utilities: Bernoulli-logit with the predictor (3)."""
     intercept = _draw("intercept", dist.Normal(-1.5, 2.0))
     binary_response(intercept + predictor(features), judged, levels)
 
 
-def graded(features: Features, judged: Judged | None = None, *, levels: jax.Array) -> None:
+def graded(features: Features, judged: Observed | None = None, *, levels: jax.Array) -> None:
     """A few ordered utilities: ordered logistic with the predictor (3)."""
     first = _draw("first_cut", dist.Normal(0.5, 2.0))
     steps = _draw("cut_steps", dist.LogNormal(0.0, 0.7).expand([len(levels) - 2]).to_event(1))
@@ -178,7 +178,7 @@ def graded(features: Features, judged: Judged | None = None, *, levels: jax.Arra
     graded_response(predictor(features), judged, levels, cuts)
 
 
-def continuous(features: Features, judged: Judged | None = None, *, levels: jax.Array) -> None:
+def continuous(features: Features, judged: Observed | None = None, *, levels: jax.Array) -> None:
     """Real utilities: normal with the predictor (3), halved since it is made for logits."""
     intercept = _draw("intercept", dist.Normal(0.0, 1.0))
     noise = _draw("noise", dist.LogNormal(-0.5, 0.5))

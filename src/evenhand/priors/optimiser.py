@@ -27,7 +27,7 @@ from jax.scipy.linalg import solve_triangular
 
 from evenhand.priors.log_density import first_order, second_order
 
-__all__ = ["Climb", "climb"]
+__all__ = ["Minimum", "minimise"]
 
 #: Steps between two Hessians; of many rows one costs about as much as that many gradients.
 ROUND = 32
@@ -35,7 +35,7 @@ ROUND = 32
 REST = 1e-14
 
 
-class Climb(NamedTuple):
+class Minimum(NamedTuple):
     """Where a climb stands.
 
     Attributes
@@ -93,7 +93,7 @@ def _factor(hessian: jax.Array) -> tuple[jax.Array, jax.Array]:
     )
 
 
-def climb(total: Callable[..., Any], start: jax.Array, most: int) -> Climb:
+def minimise(total: Callable[..., Any], start: jax.Array, most: int) -> Minimum:
     """Climb down an energy, equations (1) and (2).
 
     Parameters
@@ -138,7 +138,7 @@ def climb(total: Callable[..., Any], start: jax.Array, most: int) -> Climb:
         )
         return kept._replace(ahead=-kept.inverse @ kept.gradient)
 
-    def advance(now: Climb) -> Climb:
+    def advance(now: Minimum) -> Minimum:
         value, gradient, hessian = total(second_order, now.theta)
         factor, damping = _factor(hessian)
         gradient = solve_triangular(factor, gradient, lower=True)
@@ -161,8 +161,8 @@ def climb(total: Callable[..., Any], start: jax.Array, most: int) -> Climb:
             ),
         )
         valley = (left < 1e6 * REST) & (damping == 0)
-        return Climb(end.theta, factor, end.steps, end.moved, rest, valley)
+        return Minimum(end.theta, factor, end.steps, end.moved, rest, valley)
 
     yes, no = jnp.asarray(True), jnp.asarray(False)
-    begin = Climb(start, identity, jnp.asarray(0), yes, no, no)
+    begin = Minimum(start, identity, jnp.asarray(0), yes, no, no)
     return jax.lax.while_loop(lambda now: ~now.rest, advance, begin)

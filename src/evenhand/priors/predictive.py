@@ -11,7 +11,7 @@ from numpyro.infer.util import constrain_fn
 
 from evenhand.priors.features import Features
 from evenhand.priors.log_density import parameters
-from evenhand.priors.models import Judged, Model
+from evenhand.priors.models import Model, Observed
 
 __all__ = ["judgments", "moments"]
 
@@ -28,7 +28,7 @@ def _predicted(
 ) -> Callable[[Features, jax.Array], _Predicted]:
     """What flat parameters predict of cells, in a model that was fitted to data like these."""
     one = jnp.zeros(1, levels.dtype)
-    heard = Judged(one, one, jnp.zeros(1, jnp.int32), n_assessors)
+    heard = Observed(one, one, jnp.zeros(1, jnp.int32), n_assessors)
     _, unravel = parameters(model, features.take(jnp.zeros(1, jnp.int32)), heard, levels)
 
     def predicted(cells: Features, theta: jax.Array) -> _Predicted:

@@ -34,7 +34,7 @@ from evenhand.float64 import in_float64
 from evenhand.priors import fits, log_density, predictive
 from evenhand.priors.features import Features, FeatureTable
 from evenhand.priors.fits import Fitted
-from evenhand.priors.models import Judged, Model, model_for
+from evenhand.priors.models import Model, Observed, model_for
 from evenhand.sampling.labels import Labels
 
 __all__ = [
@@ -107,7 +107,7 @@ class NumPyroPosterior:
     labels: Labels
     fitted: Fitted
 
-    def data(self) -> tuple[Features, Judged]:
+    def data(self) -> tuple[Features, Observed]:
         """What the model was given."""
         return _rows(self.table, self.labels, len(self.labels))
 
@@ -320,11 +320,11 @@ def _n_parameters(model: Model, made_of: Any, leaves: tuple[tuple, ...]) -> int:
     return len(found)
 
 
-def _rows(table: FeatureTable, labels: Labels, size: int) -> tuple[Features, Judged]:
+def _rows(table: FeatureTable, labels: Labels, size: int) -> tuple[Features, Observed]:
     """Features and judgments of one set, filled up."""
     missing = size - len(labels)
     assessor = np.zeros(len(labels), np.int32) if labels.assessor is None else labels.assessor
-    judged = Judged(
+    judged = Observed(
         np.pad(labels.utility, (0, missing)),
         np.pad(np.ones(len(labels)), (0, missing)),
         np.pad(assessor.astype(np.int32), (0, missing)),

@@ -108,13 +108,13 @@ def noise(
     for weight, stage in zip(by_cell, together, strict=True):
         expected = expected_counts(stage, n_cells)
         for one in stage:
-            if one.heard is not None:
-                shared = id(one) if one.rejudged else 0
+            if one.individual is not None:
+                shared = id(one) if one.judged_again else 0
                 groups.setdefault(shared, []).append((one, weight, expected))
     cells, count, variance, factor = [], [], [], []
     for group in groups.values():
         kappa, included = _coefficients(group, n_cells)
-        heard = Labels.union([one.heard for one, *_ in group if one.heard is not None])
+        heard = Labels.union([one.individual for one, *_ in group if one.individual is not None])
         at, k, spread = disagreement(heard)
         cells.append(at)
         count.append(k)

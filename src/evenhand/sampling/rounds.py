@@ -30,12 +30,12 @@ __all__ = [
     "Control",
     "Round",
     "check_control",
+    "default_plan",
     "expected_counts",
+    "known_utility",
     "planned_weights",
-    "possible",
-    "said",
+    "reachable",
     "stages",
-    "unplanned",
     "weights_by_cell",
 ]
 
@@ -63,10 +63,10 @@ class Round:
     known
         Utility of the cells that were known when it was drawn and therefore left out of it, NaN
         elsewhere; shape (cells,). None if all could be drawn.
-    heard
+    individual
         The single judgments that `utility` averages, of the cells drawn and known, where assessors
         may disagree; None where a judgment is as good as the truth.
-    rejudged
+    judged_again
         Its judgments were made for it alone, also those of cells that had been judged before.
         Rounds that are not share their judgments.
     """
@@ -77,19 +77,19 @@ class Round:
     name: str = ""
     n_cells: int | None = None
     known: np.ndarray | None = None
-    heard: Labels | None = None
-    rejudged: bool = False
+    individual: Labels | None = None
+    judged_again: bool = False
     first: int = 0
 
     def as_one(self) -> Round:
         """The same round where every judgment is 1, for weights that say what it was."""
         known = None if self.known is None else np.where(np.isfinite(self.known), 1.0, np.nan)
-        return replace(self, utility=np.ones(len(self.sample)), known=known, heard=None)
+        return replace(self, utility=np.ones(len(self.sample)), known=known, individual=None)
 
     def labels(self) -> Labels:
         """What was judged of its draws, to learn from."""
-        if self.heard is not None:
-            return self.heard.only(np.isin(self.heard.cells, self.sample.draws))
+        if self.individual is not None:
+            return self.individual.only(np.isin(self.individual.cells, self.sample.draws))
         judged = ~np.isnan(self.utility)
         return Labels.union([Labels(self.sample.draws[judged], self.utility[judged])])
 
@@ -129,7 +129,7 @@ def planned_weights(planned: np.ndarray) -> np.ndarray:
     return raw / raw.sum()
 
 
-def unplanned(n_stages: int) -> np.ndarray:
+def default_plan(n_stages: int) -> np.ndarray:
     """Draws of stages that nobody planned, as if each were to be twice as large as the last.
 
     The sizes that they turn out to have may depend on what was seen, and must not enter weights.
@@ -163,7 +163,7 @@ def stages(rounds: Sequence[Round], combine: str = "planned") -> list[list[int]]
     return ([together] if together else []) + [[i] for i in later]
 
 
-def said(rounds: Sequence[Round], n_cells: int) -> np.ndarray:
+def known_utility(rounds: Sequence[Round], n_cells: int) -> np.ndarray:
     """Utility of every cell that the rounds judged or knew, NaN elsewhere; shape (cells,)."""
     utility = np.full(n_cells, np.nan)
     for one in rounds:
@@ -178,7 +178,7 @@ def expected_counts(stage: Sequence[Round], n_cells: int) -> np.ndarray:
     return sum((one.sample.expected for one in stage), np.zeros(n_cells))
 
 
-def possible(stage: Sequence[Round], expected: np.ndarray) -> np.ndarray:
+def reachable(stage: Sequence[Round], expected: np.ndarray) -> np.ndarray:
     """Whether a stage could draw each cell, or knew it: shape (cells,)."""
     known = [np.isfinite(one.known) for one in stage if one.known is not None]
     return (expected > 0) | np.any(known, axis=0)

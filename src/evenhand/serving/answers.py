@@ -27,7 +27,7 @@ from typing import NamedTuple
 from evenhand.errors import StudyError
 from evenhand.sampling.labels import Arrival
 from evenhand.serving.notes import KEPT, NOTE, SKIP, Remark, Remarks
-from evenhand.serving.queues import Asked, Progress, Queues
+from evenhand.serving.queues import Asked, Queues, Remaining
 from evenhand.studies import round_files
 from evenhand.studies.judgments import JudgmentStore
 
@@ -251,7 +251,7 @@ class Desk:
             self.queues.before(assessor, pair),
         )
 
-    def progress(self, assessor: str) -> Progress:
+    def progress(self, assessor: str) -> Remaining:
         """How far one and all are."""
         with self._lock:
             return self.queues.progress(assessor)

@@ -19,10 +19,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Answer", "Live", "answers"]
+__all__ = ["Live", "LiveEstimate", "answers"]
 
 
-class Answer(NamedTuple):
+class LiveEstimate(NamedTuple):
     """What there is to show now.
 
     Attributes
@@ -59,9 +59,9 @@ class Live:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
         self._basis: object = None
-        self._answer = Answer(None, "", 0.0, False)
+        self._answer = LiveEstimate(None, "", 0.0, False)
 
-    def look(self, basis: object) -> Answer:
+    def look(self, basis: object) -> LiveEstimate:
         """The latest answer, at once; a newer one is begun if `basis` is not what it is made of."""
         with self._lock:
             if basis is not None and basis != self._basis and not self._answer.busy:
@@ -93,7 +93,7 @@ class Live:
         with self._lock:
             self._basis = made
             kept = self._answer.found if "error" in found else found
-            self._answer = Answer(kept, error, time.time(), False)
+            self._answer = LiveEstimate(kept, error, time.time(), False)
 
     def _ask(self) -> str:
         with self._lock:

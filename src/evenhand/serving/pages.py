@@ -39,7 +39,7 @@ from evenhand.formats.corpora import Text
 from evenhand.serving.access import Access, Session
 from evenhand.serving.answers import NOTE_LENGTH, Desk, Form, Outcome, Shown
 from evenhand.serving.guard import Guard
-from evenhand.serving.live import Answer, Live
+from evenhand.serving.live import Live, LiveEstimate
 
 __all__ = ["Grade", "Site", "blocks", "make_app"]
 
@@ -415,7 +415,7 @@ class _Pages:
 
     def _live(self) -> Response:
         desk = self._site.desk
-        answer: Answer = self._site.live.look(desk.basis())
+        answer: LiveEstimate = self._site.live.look(desk.basis())
         found = answer.found
         return self._page(
             "live.html",

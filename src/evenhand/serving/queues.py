@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from evenhand.sampling.labels import Arrival
 
-__all__ = ["Asked", "Progress", "Queues"]
+__all__ = ["Asked", "Queues", "Remaining"]
 
 _SHARED = -1  # owner of the judgments that rounds share
 
@@ -41,7 +41,7 @@ class Asked(NamedTuple):
     pairs: Sequence[tuple[str, str]]
 
 
-class Progress(NamedTuple):
+class Remaining(NamedTuple):
     """Judgments made by one assessor, pairs still open to him; judgments made and asked of all."""
 
     mine: int
@@ -233,10 +233,10 @@ class Queues:
         place = len(own.order) if pair is None else own.place.get(pair, len(own.order))
         return own.order[place - 1] if place else None
 
-    def progress(self, assessor: str) -> Progress:
+    def progress(self, assessor: str) -> Remaining:
         """How far one and all are."""
         own = self._own[assessor]
-        return Progress(len(own.said), own.total, self._done, self.overlap * len(self.pairs))
+        return Remaining(len(own.said), own.total, self._done, self.overlap * len(self.pairs))
 
     def made(self) -> dict[str, int]:
         """Pairs judged, by assessor."""

@@ -36,7 +36,7 @@ from evenhand.estimands.goals import Goal, differences
 from evenhand.float64 import in_float64
 from evenhand.intervals.confidence import INTERVAL
 from evenhand.intervals.intervals import check_interval, chosen
-from evenhand.intervals.moments import Moments, cumulants
+from evenhand.intervals.moments import TermMoments, cumulants
 from evenhand.intervals.pool_moments import Events, events, pool_moments
 from evenhand.priors.prior import Prior
 from evenhand.sampling.samplers import SAMPLERS, layout
@@ -251,14 +251,14 @@ def _known(given: Replications, design: Design, sampler: str, budget: int) -> _K
     return _Known(expected, *map(jnp.asarray, told))
 
 
-def _moments(given: Replications, found: _Drawn, matrix: np.ndarray, over: Events) -> Moments:
+def _moments(given: Replications, found: _Drawn, matrix: np.ndarray, over: Events) -> TermMoments:
     """What intervals are made from, for every study of a batch; shapes (studies, contrasts)."""
     top = given.goal.target.measure.top_utility
     most = np.where(found.relevant > 0, found.most, 1.0) if top is None else top
     rho = np.sqrt((found.fourths + most**4) / (found.squares + most**2))[:, None]
     negative = bool((given.utility < 0).any())
     event, side, floor, ceiling = pool_moments(over, rho, top, negative=negative)
-    return Moments(
+    return TermMoments(
         found.value @ matrix.T,
         found.variance,
         found.third,

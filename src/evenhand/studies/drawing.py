@@ -31,7 +31,7 @@ from evenhand.errors import EvenhandError, StudyError
 from evenhand.estimands.targets import Target
 from evenhand.measures.base import Pairwise, Ratio
 from evenhand.priors.features import read_signals
-from evenhand.sampling.rounds import planned_weights, unplanned
+from evenhand.sampling.rounds import default_plan, planned_weights
 from evenhand.sampling.samplers import draw
 from evenhand.studies import round_files
 from evenhand.studies.receipts import Drawn
@@ -233,7 +233,7 @@ def _small(budget: int, earlier: Sequence[Record]) -> list[str]:
     """
     rounds = [one for one in earlier if not one.first]
     later = sum(bool(one.depends_on) for one in rounds)
-    weight = planned_weights(unplanned(later + 1 + (later < len(rounds))))[-1]
+    weight = planned_weights(default_plan(later + 1 + (later < len(rounds))))[-1]
     if not rounds or 4 * budget >= max(one.budget for one in rounds):
         return []
     return [

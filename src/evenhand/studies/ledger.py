@@ -118,7 +118,7 @@ class Ledger:
             record.name,
             record.cells,
             known,
-            heard=self.labels.only(self.owner == owner) if self.assessors > 1 else None,
-            rejudged=record.rejudge,
+            individual=self.labels.only(self.owner == owner) if self.assessors > 1 else None,
+            judged_again=record.rejudge,
             first=record.first,
         )

@@ -23,7 +23,7 @@ from evenhand.estimation.estimates import Estimate
 from evenhand.measures.base import Deviation, Pairwise, Ratio
 from evenhand.nonlinear.design_goals import expected_goal, guessed
 from evenhand.nonlinear.rating_errors import expected_deviation, score_grade
-from evenhand.sampling.rounds import planned_weights, stages, unplanned
+from evenhand.sampling.rounds import default_plan, planned_weights, stages
 from evenhand.studies.snapshots import Snapshot
 
 # NumPyro takes half a second to import, which a round that learns nothing need not wait for.
@@ -180,7 +180,7 @@ def foresee(at: Snapshot, found: Estimate | None, *, population: bool = False) -
         If the study's plan has no further round.
     """
     upcoming, (rounds, _) = at.next_planned(), at.whole()
-    known = np.isfinite(at.ledger.utility()) & (not any(r.rejudged for r in rounds))
+    known = np.isfinite(at.ledger.utility()) & (not any(r.judged_again for r in rounds))
     learn = found is not None and found.estimator != "importance"
     proposal = propose(
         at,
@@ -198,7 +198,7 @@ def foresee(at: Snapshot, found: Estimate | None, *, population: bool = False) -
     else:
         second = rank_utility(pool).second_moment * (at.top_utility or 1.0) ** 2
     if upcoming is None:
-        sizes = unplanned(len(stages(rounds)) + 1).tolist()
+        sizes = default_plan(len(stages(rounds)) + 1).tolist()
     else:
         sizes = [*((at.planned(rounds) or []) if rounds else []), upcoming]
     return forecast(
