@@ -23,9 +23,10 @@ import jax
 import numpy as np
 from made import made_pool
 import evenhand as eh
-from evenhand import simulation, targets
 from evenhand.devices import mesh, spread
+from evenhand.estimands import targets
 from evenhand.intervals.pool_moments import events
+from evenhand.simulation import simulate
 from evenhand.simulation.adaptive import focused_studies
 
 large = targets.target(made_pool(150_000, 20, 150), "DCG@100")
@@ -58,7 +59,7 @@ def answers(studies):
     if not studies:
         return {"exact": exact, "near": near}
     some = eh.rank(small)
-    (row,) = simulation.simulate(some, utility, budgets=[30], replications=30).rows
+    (row,) = simulate(some, utility, budgets=[30], replications=30).rows
     near["simulated"] = [*row["mean"], *row["sd"], row["coverage"], row["width"]]
     first = eh.design(some, eh.rank_utility(small.pool))
     keys = jax.random.split(jax.random.key(4), 10)

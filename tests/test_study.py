@@ -971,10 +971,10 @@ warnings.simplefilter("ignore")  # its output is compared word for word
 from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
-from evenhand import drawing, proposals
 from evenhand.cli import main
 from evenhand.designs.proposals import Design
 from evenhand.sampling.samples import Sample
+from evenhand.studies import drawing, proposing
 
 def without_jax():
     # What is drawn does not matter here, and JAX cannot be used on both sides of a fork.
@@ -986,7 +986,7 @@ def without_jax():
     def draw(key, made, n, *, sampler, in_pairs):
         cells = np.random.default_rng(key).permutation(np.flatnonzero(made.q))[:n]
         return Sample(sampler, cells.astype(np.int64), n * made.q)
-    proposals.design, drawing.draw = design, draw
+    proposing.design, drawing.draw = design, draw
     drawing.jax = types.SimpleNamespace(
         random=types.SimpleNamespace(key=lambda seed: seed, fold_in=lambda seed, n: (seed, n))
     )

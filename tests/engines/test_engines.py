@@ -458,8 +458,8 @@ SPARK = """
 import json, sys
 import jax
 from pyspark.sql import SparkSession
-from evenhand import scale
-from evenhand.measures import parse
+from evenhand import engines
+from evenhand.measures import measure
 
 path, odd, out = sys.argv[1:]
 spark = (
@@ -471,7 +471,7 @@ spark = (
     .getOrCreate()
 )
 frame = spark.read.parquet(path)
-made = scale.excerpt(jax.random.key(2), frame, "DCG@20", 400)
+made = engines.excerpt(jax.random.key(2), frame, "DCG@20", 400)
 target = made.goal.target
 found = {
     "pairs": made.pairs(),
@@ -482,8 +482,8 @@ found = {
     "total": target.total().tolist(),
     "cells": made.n_cells,
 }
-with scale.Workspace(spark.read.parquet(odd)) as work:
-    ranked = scale.entries(work, parse("DCG")).frame.select("rank", "document").sort("rank")
+with engines.Workspace(spark.read.parquet(odd)) as work:
+    ranked = engines.entries(work, measure("DCG")).frame.select("rank", "document").sort("rank")
     order = ranked.collect()["document"].to_list()
 kept = spark.sparkContext._jsc.getPersistentRDDs().size()
 executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
