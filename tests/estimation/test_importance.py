@@ -19,12 +19,12 @@ from evenhand.errors import EvenhandError, MissingJudgments, SupportError
 from evenhand.estimands import goals, targets
 from evenhand.estimands.goals import GOALS
 from evenhand.estimands.pools import pool
-from evenhand.estimation.importance import Round, estimate, judge, terms
+from evenhand.estimation.importance import estimate, judge, terms
 from evenhand.float64 import in_float64
 from evenhand.formats.qrels import read_qrels
 from evenhand.formats.runs import read_runs
 from evenhand.intervals.intervals import student, welch
-from evenhand.sampling.rounds import planned_weights
+from evenhand.sampling.rounds import Round, planned_weights
 from evenhand.sampling.samplers import SAMPLERS, draw, slice_order
 from evenhand.sampling.samples import Sample
 

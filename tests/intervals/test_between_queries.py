@@ -24,6 +24,7 @@ from evenhand.nonlinear.design_goals import expected_goal, guessed
 from evenhand.nonlinear.gradients import Levels, gradient
 from evenhand.nonlinear.ratios import estimate_ratio
 from evenhand.nonlinear.swaps import estimate_swaps
+from evenhand.sampling.combination import combined
 from evenhand.sampling.rounds import Round
 from evenhand.sampling.samplers import draw
 from evenhand.sampling.samples import Sample
@@ -99,8 +100,7 @@ def test_the_mean_of_its_estimate_is_the_variance_between_queries(sampler):
     for key in range(200):
         sample = draw(jax.random.key(key), plan, 80, sampler=sampler, folds=1)
         one = Round(sample, utility[sample.draws])
-        weights = np.ones((1, len(made)))
-        found.append(np.diag(between_queries(goal, [[one]], weights, [None])))
+        found.append(np.diag(between_queries(goal, combined(goal, [one]))))
     error = np.std(found, axis=0) / np.sqrt(len(found))
     assert (np.abs(np.mean(found, axis=0) - truth) < 4 * error).all()
     assert (4 * error < 0.4 * truth).all()

@@ -15,12 +15,12 @@ from evenhand.designs.proposals import design
 from evenhand.designs.utilities import flat, rank_utility
 from evenhand.errors import EvenhandError
 from evenhand.estimands import goals
-from evenhand.estimation.importance import Round, estimate
+from evenhand.estimation.importance import estimate
 from evenhand.float64 import in_float64
 from evenhand.intervals.foreseen import likely
 from evenhand.intervals.intervals import FORESEEN, INTERVALS, chosen, cubic, moderated
 from evenhand.intervals.moments import Evidence, RoundTerms, TermMoments, scale, welch
-from evenhand.sampling.rounds import Control
+from evenhand.sampling.rounds import Control, Round
 from evenhand.sampling.samplers import SAMPLERS, draw
 from evenhand.sampling.samples import Sample
 from evenhand.simulation.simulations import simulate

@@ -13,6 +13,7 @@ from evenhand.designs.utilities import flat
 from evenhand.estimands import goals
 from evenhand.estimation.importance import estimate
 from evenhand.sampling.assessor_variance import disagreement, noise
+from evenhand.sampling.combination import Combination, combined
 from evenhand.sampling.labels import Labels
 from evenhand.sampling.rounds import Round
 from evenhand.sampling.samplers import SAMPLERS, draw
@@ -166,7 +167,7 @@ def test_single_judgments_borrow(cells_of):
     assert disagreement(heard)[1].tolist() == [2, 1, 1]
     np.testing.assert_array_equal(disagreement(heard)[2], [0.5, np.nan, np.nan])
     one = Round(sample, np.array([0.5, 1, 3]), individual=heard)
-    systems, contrast, degrees = noise(goal, [[one]], np.ones((1, 3)))
+    systems, contrast, degrees = noise(goal, combined(goal, [one]))
     # All cells are certain, so all that varies is who judged: 1/2 for one judgment, 1/4 for two.
     variance = np.array([0.25, 0.5, 0.5])
     weights = goal.target.weights(np.arange(3))
@@ -175,7 +176,10 @@ def test_single_judgments_borrow(cells_of):
     assert contrast[0, 0] == pytest.approx(variance @ difference**2, abs=EXACT)
     assert degrees == 1
     alone = Round(sample, np.array([0.5, 1, 3]), individual=heard.only(np.array([0, 2, 3])))
-    for nothing in (noise(goal, [[alone]], np.ones((1, 3))), noise(goal, [], np.ones((0, 3)))):
+    for nothing in (
+        noise(goal, combined(goal, [alone])),
+        noise(goal, Combination(np.zeros(0), [])),
+    ):
         assert not nothing[0].any()
         assert not nothing[1].any()
         assert nothing[2] == 0

@@ -52,15 +52,16 @@ cross-fitting.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evenhand.designs.utilities import Reach, judged_utility
-from evenhand.errors import EvenhandError, MissingJudgments, SupportError, listed
+from evenhand.designs.utilities import judged_utility
+from evenhand.errors import SupportError, listed
 from evenhand.estimands.contrasts import contrasts
 from evenhand.estimands.goals import Goal
 from evenhand.estimands.targets import Target
@@ -70,23 +71,14 @@ from evenhand.formats.qrels import Qrels
 from evenhand.intervals import intervals
 from evenhand.intervals.between_queries import between_queries
 from evenhand.intervals.confidence import INTERVAL, check_level
-from evenhand.intervals.moments import Evidence, RoundTerms
+from evenhand.intervals.moments import Evidence, TermMoments
 from evenhand.sampling.assessor_variance import noise
-from evenhand.sampling.rounds import (
-    Control,
-    Round,
-    check_control,
-    default_plan,
-    expected_counts,
-    planned_weights,
-    reachable,
-    stages,
-    weights_by_cell,
-)
+from evenhand.sampling.combination import Combination, CombinedRound, combined
+from evenhand.sampling.rounds import Control, Round
 from evenhand.sampling.samplers import SAMPLERS
 from evenhand.sampling.samples import Sample
 
-__all__ = ["Combination", "Round", "combined", "estimate", "estimator_name", "judge", "terms"]
+__all__ = ["estimate", "estimator_name", "judge", "terms"]
 
 
 def terms(
@@ -106,28 +98,6 @@ def terms(
     return jnp.asarray(values) * (jnp.asarray(utility) / jnp.asarray(expected))[:, None]
 
 
-def _check(goal: Goal, rounds: Sequence[Round]) -> None:
-    if not rounds:
-        raise MissingJudgments("no round has been drawn and judged yet")
-    for number, one in enumerate(rounds, 1):
-        if one.utility.shape != one.sample.draws.shape:
-            raise EvenhandError(
-                f"round {number} has {len(one.sample):,} draws and {len(one.utility):,} utilities"
-            )
-        if len(one.sample.expected) != len(goal.target.pool):
-            raise EvenhandError(
-                f"round {number} was drawn from a pool of {len(one.sample.expected):,} pairs, "
-                f"the goal's has {len(goal.target.pool):,}"
-            )
-        missing = np.unique(one.sample.draws[np.isnan(one.utility)])
-        if len(missing):
-            raise MissingJudgments(
-                f"{one.name or f'round {number}'}: {len(missing):,} of "
-                f"{len(one.sample.cells):,} pairs are not judged yet",
-                hint="judge them all: leaving pairs out biases the estimate",
-            )
-
-
 @partial(jax.jit, static_argnames=("sampler", "folds"))
 def _one_round(weights, matrix, residual, stage_expected, own_expected, fold, *, sampler, folds):
     """Sums and covariances of one round's terms, for systems and contrasts."""
@@ -139,64 +109,62 @@ def _one_round(weights, matrix, residual, stage_expected, own_expected, fold, *,
     return z_system.sum(0), z_contrast.sum(0), cov_system, cov_contrast
 
 
-class Combination(NamedTuple):
-    """How the rounds of a study enter an estimate.
+@dataclass(slots=True, eq=False)
+class _Sums:
+    """What the rounds add up to: equation (2), its covariance (4), and the weight of each draw."""
 
-    Attributes
-    ----------
-    weights
-        omega of each stage, equation (2).
-    together
-        The rounds of each stage.
-    by_cell
-        omega of each stage at each cell, shape (stages, cells).
-    means
-        m_c of each stage, with what was known put in; None where there is neither.
-    reaches
-        How likely each utility is by these predictions; None where they are means alone.
-    """
+    value: np.ndarray
+    contrast: np.ndarray
+    covariance: np.ndarray
+    contrast_covariance: np.ndarray
+    judged: np.ndarray
+    shares: list[np.ndarray] = field(default_factory=list)
 
-    weights: np.ndarray
-    together: list[list[Round]]
-    by_cell: np.ndarray
-    means: list[np.ndarray | None]
-    reaches: list[Reach | None]
+    @classmethod
+    def of(cls, goal: Goal, found: Combination) -> _Sums:
+        """Add up predictions and draws, stage by stage."""
+        target, k, m = goal.target, len(goal.target.systems), len(goal.names)
+        sums = cls(np.zeros(k), np.zeros(m), np.zeros((k, k)), np.zeros((m, m)), np.zeros(k))
+        for stage in found.stages:
+            if stage.predicted is not None:
+                predicted = target.values(stage.predicted)
+                sums.value += predicted
+                sums.contrast += contrasts(predicted, goal.matrix)
+            for one in stage.rounds():
+                sums._add(goal, one)
+        return sums
 
-    def reached(self) -> np.ndarray:
-        """Which cells every stage that needs them could draw, or knew; shape (cells,)."""
-        found = (self.by_cell > 0).sum(0) > 0
-        for weight, stage in zip(self.by_cell, self.together, strict=True):
-            within = reachable(stage, expected_counts(stage, self.by_cell.shape[1]))
-            found &= within | (weight == 0)
-        return found
-
-
-def combined(
-    goal: Goal,
-    rounds: Sequence[Round],
-    *,
-    planned: Sequence[float] | None = None,
-    combine: str = "planned",
-    controls: Sequence[Control | None] | None = None,
-) -> Combination:
-    """How rounds enter an estimate; parameters and errors as of `estimate`."""
-    _check(goal, rounds)
-    numbers = stages(rounds, combine)
-    for what, given in (("plan", planned), ("control variates", controls)):
-        if given is not None and len(given) < len(numbers):
-            raise EvenhandError(f"the {what} name {len(given)} stages, there are {len(numbers)}")
-    omega = planned_weights(
-        default_plan(len(numbers)) if planned is None else np.asarray(planned[: len(numbers)])
-    )
-    together = [[rounds[i] for i in stage] for stage in numbers]
-    by_cell = weights_by_cell(omega, together, len(goal.target.pool))
-    means, reaches = _predicted(numbers, rounds, controls)
-    if goal.target.whole is not None and any(mean is not None for mean in means):
-        raise SupportError(
-            "a control variate is summed over the whole pool, of which only some pairs are at hand",
-            hint="estimate what was drawn in an engine without one",
+    def _add(self, goal: Goal, one: CombinedRound) -> None:
+        weights, sample = goal.target.weights(one.draws), one.round.sample
+        system, contrast, covariance, contrast_covariance = map(
+            np.asarray,
+            _one_round(
+                weights,
+                goal.matrix,
+                one.residual * one.weight,
+                one.expected,
+                one.own_expected,
+                sample.fold_at(one.draws),
+                sampler=sample.sampler,
+                folds=sample.n_folds,
+            ),
         )
-    return Combination(omega, together, by_cell, means, reaches)
+        self.value += system
+        self.contrast += contrast
+        self.covariance += covariance
+        self.contrast_covariance += contrast_covariance
+        size = np.sqrt(contrasts(weights, goal.matrix) ** 2 @ goal.importance)
+        self.shares.append(one.weight * size / one.expected)
+        self.judged += np.abs(one.round.utility) @ weights
+
+    def beyond(
+        self, goal: Goal, covariance: np.ndarray, of_contrasts: np.ndarray | None = None
+    ) -> None:
+        """Add a covariance that the draws' own does not hold."""
+        if of_contrasts is None:
+            of_contrasts = goal.matrix @ covariance @ goal.matrix.T
+        self.covariance += covariance
+        self.contrast_covariance += of_contrasts
 
 
 @in_float64
@@ -262,9 +230,53 @@ def estimate(
         If the balance heuristic or a control variate is asked for where it is biased or cannot be
         summed, bounds where utilities are unbounded, or an interval where it does not hold.
     """
+    kind = _checked(goal, level, intervals.chosen(interval, controls), bounded)
+    found = combined(goal, rounds, planned=planned, combine=combine, controls=controls)
+    if kind.foresees and not found.predicts:
+        raise SupportError(
+            f"{kind.name} intervals are for estimates with a control variate",
+            hint="take the interval auto",
+        )
+    top = goal.target.measure.top_utility if top_utility is None else top_utility
+    sums = _Sums.of(goal, found)
+    evidence = Evidence.of(goal.target, found, top=top, bounded=bounded)
+    disagreed, contrasts_disagreed, degrees = noise(goal, found)
+    if degrees:
+        sums.beyond(goal, disagreed, contrasts_disagreed)
+        evidence.added.append((disagreed, degrees))
+    if beyond is not None:
+        sums.beyond(goal, beyond)
+        evidence.added.append((beyond, float(len(evidence.utility))))
+    columns, moments = _columns(goal, sums, evidence, kind, level)
+    columns, notes = _covered(goal, found.reached(), sums, columns, top if bounds else None, bounds)
+    share = np.concatenate(sums.shares)
+    return Estimate(
+        goal=goal,
+        level=level,
+        **columns,
+        covariance=sums.covariance,
+        contrast_covariance=sums.contrast_covariance,
+        between=between_queries(goal, found, by_query=by_query, beyond=beyond),
+        degrees=moments.degrees,
+        interval=kind.name,
+        evidence=evidence,
+        reached=found.reached(),
+        reached_value=sums.value,
+        weights=found.weights,
+        estimator=estimator_name(controls),
+        n_rounds=len(rounds),
+        n_draws=sum(len(one.sample) for one in rounds),
+        n_judged=len(np.unique(np.concatenate([one.sample.draws for one in rounds]))),
+        ess=float(share.sum() ** 2 / (share**2).sum()) if share.sum() > 0 else 0.0,
+        max_weight_share=float(share.max() / share.sum()) if share.sum() > 0 else 0.0,
+        notes=tuple(notes),
+    )
+
+
+def _checked(goal: Goal, level: float, interval: str, bounded: bool) -> intervals.Interval:
+    """The interval wanted; refuses measures, levels and intervals that cannot be."""
     goal.target.check_linear()
     check_level(level)
-    interval = intervals.chosen(interval, controls)
     kind = intervals.check_interval(interval)
     if interval == "cubic" and not bounded:
         raise SupportError(
@@ -272,147 +284,78 @@ def estimate(
             f"{goal.target.measure} are those of what was",
             hint="take the interval auto",
         )
-    found = combined(goal, rounds, planned=planned, combine=combine, controls=controls)
-    omega, together, by_cell, means, _ = found
-    if kind.foresees and all(mean is None for mean in means):
-        raise SupportError(
-            f"{interval} intervals are for estimates with a control variate",
-            hint="take the interval auto",
-        )
-    target, k, m = goal.target, len(goal.target.systems), len(goal.names)
-    value, contrast = np.zeros(k), np.zeros(m)
-    covariance, contrast_covariance = np.zeros((k, k)), np.zeros((m, m))
-    top = target.measure.top_utility if top_utility is None else top_utility
-    said = np.concatenate([one.utility for one in rounds])
-    evidence = Evidence(
-        target,
-        said,
-        top,
-        bounded=bounded,
-        n_stages=len(together),
-        predicted=any(mean is not None for mean in means),
-    )
-    judged, shares = np.zeros(k), []
-    reached = found.reached()
-    for weight, stage, mean in zip(by_cell, together, means, strict=True):
-        expected = expected_counts(stage, len(target.pool))
-        if mean is not None:
-            within = reachable(stage, expected)
-            predicted = target.values(np.where(within, weight * mean, 0.0))
-            value += predicted
-            contrast += contrasts(predicted, goal.matrix)
-        for one in stage:
-            draws = one.sample.draws
-            weights = target.weights(draws)
-            residual = one.utility if mean is None else one.utility - mean[draws]
-            reach = np.where(expected > 0, weight / np.where(expected > 0, expected, 1.0), 0.0)
-            evidence.rounds.append(RoundTerms(one.sample, residual * reach[draws], reach, mean))
-            system, contrasted, cov, contrast_cov = map(
-                np.asarray,
-                _one_round(
-                    weights,
-                    goal.matrix,
-                    residual * weight[draws],
-                    expected[draws],
-                    one.sample.expected[draws],
-                    one.sample.fold_at(draws),
-                    sampler=one.sample.sampler,
-                    folds=one.sample.n_folds,
-                ),
-            )
-            value += system
-            contrast += contrasted
-            covariance += cov
-            contrast_covariance += contrast_cov
-            size = np.sqrt(contrasts(weights, goal.matrix) ** 2 @ goal.importance)
-            shares.append(weight[draws] * size / expected[draws])
-            judged += np.abs(one.utility) @ weights
-    disagreed, contrasts_disagreed, judged_again = noise(goal, together, by_cell)
-    if judged_again:
-        covariance += disagreed
-        contrast_covariance += contrasts_disagreed
-        evidence.added.append((disagreed, judged_again))
-    if beyond is not None:
-        covariance += beyond
-        contrast_covariance += goal.matrix @ beyond @ goal.matrix.T
-        evidence.added.append((beyond, float(len(said))))
-    between = between_queries(goal, together, by_cell, means, by_query=by_query, beyond=beyond)
+    return kind
+
+
+def _columns(
+    goal: Goal, sums: _Sums, evidence: Evidence, kind: intervals.Interval, level: float
+) -> tuple[dict[str, Any], TermMoments]:
+    """Estimates, standard errors and limits, of systems and of contrasts; and those' moments."""
+    k = len(goal.target.systems)
     every = np.concatenate([np.eye(k), goal.matrix])  # together: one pass over the pool
-    together_moments = evidence.moments(every, np.concatenate([value, contrast]), terms=kind.bets)
-    moments, contrast_moments = together_moments.split(k)
-    std_error = np.sqrt(np.diag(covariance))
-    contrast_std_error = np.sqrt(np.diag(contrast_covariance))
+    both = np.concatenate([sums.value, sums.contrast])
+    moments, contrast_moments = evidence.moments(every, both, terms=kind.bets).split(k)
     low, high = kind.limits(moments, level)
     contrast_low, contrast_high = kind.limits(contrast_moments, level)
+    columns = {
+        "value": sums.value,
+        "std_error": np.sqrt(np.diag(sums.covariance)),
+        "low": low,
+        "high": high,
+        "contrast": sums.contrast,
+        "contrast_std_error": np.sqrt(np.diag(sums.contrast_covariance)),
+        "contrast_low": contrast_low,
+        "contrast_high": contrast_high,
+    }
+    return columns, moments
 
-    notes, reached_value = [], value
+
+def _covered(
+    goal: Goal,
+    reached: np.ndarray,
+    sums: _Sums,
+    columns: dict[str, Any],
+    top: float | None,
+    bounds: bool,
+) -> tuple[dict[str, Any], list[str]]:
+    """The columns without what draws could not reach, `covered` with them, and notes on it."""
+    target, columns, notes = goal.target, dict(columns), []
     total = target.total()
     inside = total if reached.all() else target.total(reached)
     covered = np.where(total > 0, inside / np.where(total > 0, total, 1.0), 1.0)
     covered = np.where(_whole(goal, reached), 1.0, np.minimum(covered, np.nextafter(1.0, 0.0)))
-    out = covered < 1
+    columns["covered"], out = covered, covered < 1
     if out.any():
         notes.append(
-            f"{int(out.sum())} of {k} systems are not covered: pairs that they weigh could not be "
-            "drawn, so their own value has no unbiased estimate (contrasts have, where given)"
+            f"{int(out.sum())} of {len(out)} systems are not covered: pairs that they weigh "
+            "could not be drawn, so their own value has no unbiased estimate (contrasts have, "
+            "where given)"
         )
+        blank = ["value", "std_error", *(() if bounds else ("low", "high"))]
+        columns |= {name: np.where(out, np.nan, columns[name]) for name in blank}
         if bounds:
             if top is None:
                 raise SupportError(
                     f"bounds need the largest utility of a pair; {target.measure} knows none",
                     hint="name the scale of the grades",
                 )
-            high = np.where(out, high + top * (total - inside), high)
-        else:
-            low, high = np.where(out, np.nan, low), np.where(out, np.nan, high)
-        value, std_error = np.where(out, np.nan, value), np.where(out, np.nan, std_error)
+            high = columns["high"]
+            columns["high"] = np.where(out, high + top * (total - inside), high)
     lost = uncovered_contrasts(goal, reached)
     if lost.any():
         notes.append(
-            f"{int(lost.sum())} of {m} contrasts are left out: they weigh pairs that could not be "
-            "drawn"
+            f"{int(lost.sum())} of {len(lost)} contrasts are left out: they weigh pairs that could "
+            "not be drawn"
         )
-        contrast, contrast_std_error, contrast_low, contrast_high = (
-            np.where(lost, np.nan, x)
-            for x in (contrast, contrast_std_error, contrast_low, contrast_high)
-        )
-    silent = [target.systems[j] for j in np.flatnonzero((judged == 0) & (total > 0))]
+        blank = [name for name in columns if name.startswith("contrast")]
+        columns |= {name: np.where(lost, np.nan, columns[name]) for name in blank}
+    silent = [target.systems[j] for j in np.flatnonzero((sums.judged == 0) & (total > 0))]
     if silent:
         notes.append(
             f"no judged pair of {listed(silent)} has any utility: its estimate and interval say "
             "nothing yet"
         )
-    share = np.concatenate(shares)
-    total_share = share.sum()
-    return Estimate(
-        goal=goal,
-        level=level,
-        value=value,
-        std_error=std_error,
-        low=low,
-        high=high,
-        covered=covered,
-        contrast=contrast,
-        contrast_std_error=contrast_std_error,
-        contrast_low=contrast_low,
-        contrast_high=contrast_high,
-        covariance=covariance,
-        contrast_covariance=contrast_covariance,
-        between=between,
-        degrees=moments.degrees,
-        interval=interval,
-        evidence=evidence,
-        reached=reached,
-        reached_value=reached_value,
-        weights=omega,
-        estimator=estimator_name(controls),
-        n_rounds=len(rounds),
-        n_draws=sum(len(one.sample) for one in rounds),
-        n_judged=len(np.unique(np.concatenate([one.sample.draws for one in rounds]))),
-        ess=float(total_share**2 / (share**2).sum()) if total_share > 0 else 0.0,
-        max_weight_share=float(share.max() / total_share) if total_share > 0 else 0.0,
-        notes=tuple(notes),
-    )
+    return columns, notes
 
 
 def estimator_name(controls: Sequence[Control | None] | None) -> str:
@@ -421,28 +364,6 @@ def estimator_name(controls: Sequence[Control | None] | None) -> str:
     if any(control.crossed for control in used):
         return "cross-fitted"
     return "difference" if used else "importance"
-
-
-def _predicted(
-    numbers: list[list[int]],
-    rounds: Sequence[Round],
-    controls: Sequence[Control | None] | None,
-) -> tuple[list[np.ndarray | None], list[Reach | None]]:
-    """The `Combination.means` and ``reaches`` of each stage."""
-    means: list[np.ndarray | None] = []
-    reaches: list[Reach | None] = []
-    for stage, control in zip(numbers, controls or [None] * len(numbers), strict=False):
-        if control is not None:
-            check_control(control, stage, rounds)
-        mean, reach = (None, None) if control is None else (control.mean, control.reach)
-        for one in (rounds[i] for i in stage):
-            if one.known is not None:
-                mean = np.zeros(len(one.known)) if mean is None else mean
-                mean = np.where(np.isfinite(one.known), one.known, mean)
-                reach = None if reach is None else reach.knowing(one.known)
-        means.append(mean)
-        reaches.append(reach)
-    return means, reaches
 
 
 def _whole(goal: Goal, reached: np.ndarray) -> np.ndarray:

@@ -72,18 +72,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from evenhand.errors import EvenhandError, SupportError, listed
 from evenhand.estimands.goals import Goal
 from evenhand.estimands.targets import Target
 from evenhand.estimation.estimates import Estimate
-from evenhand.estimation.importance import Combination, combined, estimate
+from evenhand.estimation.importance import estimate
 from evenhand.float64 import in_float64
 from evenhand.sampling.assessor_variance import noise
-from evenhand.sampling.rounds import Round, expected_counts, known_utility
-from evenhand.sampling.samplers import SAMPLERS
+from evenhand.sampling.combination import Combination, combined
+from evenhand.sampling.rounds import Round, known_utility
 
 __all__ = ["LEAST", "MOST", "estimate_normalised"]
 
@@ -126,10 +125,8 @@ class _Lists(NamedTuple):
 def _reach(found: Combination, n_cells: int) -> np.ndarray:
     """The largest omega / E with which each cell was drawn; 0 elsewhere, shape (cells,)."""
     reach = np.zeros(n_cells)
-    for omega, stage in zip(found.by_cell, found.together, strict=True):
-        expected = expected_counts(stage, n_cells)
-        for at in (one.sample.draws for one in stage):
-            np.maximum.at(reach, at, omega[at] / expected[at])
+    for one in found.rounds():
+        np.maximum.at(reach, one.draws, one.coefficient)
     return reach
 
 
@@ -146,37 +143,30 @@ def _lists(target: Target, found: Combination, place: np.ndarray) -> _Lists:
         return np.bincount(place, values, minlength=shape[0] * shape[1]).reshape(shape)
 
     top, held, draws, covariance = np.zeros((4, *shape))
-    for omega, stage, mean in zip(found.by_cell, found.together, found.means, strict=True):
-        expected = expected_counts(stage, len(pool))
-        for one in stage:
-            at = one.sample.draws
-            w = target.weights(at)
-            p = w * (omega[at] / expected[at])[:, None]
-            np.add.at(held, pool.query[at], p)
-            np.add.at(top, pool.query[at], p * one.utility[:, None])
-            np.add.at(draws, pool.query[at], w > 0)
-            if one.known is not None and mean is not None:  # it counts for certain
-                known = np.isfinite(one.known)
-                entries = target.weight * (known * omega)[target.cell]
-                held += by_list(entries)
-                top += by_list(entries * mean[target.cell])
-                draws += by_list((entries > 0) * 1.0)
+    for one in found.rounds():
+        at, stage, known = one.draws, one.stage, one.round.known
+        w = target.weights(at)
+        p = w * one.coefficient[:, None]
+        np.add.at(held, pool.query[at], p)
+        np.add.at(top, pool.query[at], p * one.round.utility[:, None])
+        np.add.at(draws, pool.query[at], w > 0)
+        if known is not None and stage.mean is not None:  # it counts for certain
+            entries = target.weight * (np.isfinite(known) * stage.weight)[target.cell]
+            held += by_list(entries)
+            top += by_list(entries * stage.mean[target.cell])
+            draws += by_list((entries > 0) * 1.0)
     mean_utility = _over(top, held)
-    for omega, stage in zip(found.by_cell, found.together, strict=True):
-        expected = expected_counts(stage, len(pool))
-        for one in stage:
-            at, x = one.sample.draws, pool.query[one.sample.draws]
-            law = SAMPLERS[one.sample.sampler]
-            free = np.asarray(law.free(jnp.asarray(one.sample.expected[at])))
-            p = target.weights(at) * (omega[at] / expected[at])[:, None]
-            d = p * (one.utility[:, None] - mean_utility[x])
-            both, of_p, of_d = np.zeros((3, *shape))
-            for sums, terms in ((both, p * d), (of_p, p), (of_d, d)):
-                np.add.at(sums, x, free[:, None] * terms)
-            n, mass = np.count_nonzero(free), free.sum()
-            if n > 1:
-                both = n / (n - 1) * (both - of_p * of_d / mass)
-            covariance += both
+    for one in found.rounds():
+        at, x, free = one.draws, pool.query[one.draws], one.free
+        p = target.weights(at) * one.coefficient[:, None]
+        d = p * (one.round.utility[:, None] - mean_utility[x])
+        both, of_p, of_d = np.zeros((3, *shape))
+        for sums, terms in ((both, p * d), (of_p, p), (of_d, d)):
+            np.add.at(sums, x, free[:, None] * terms)
+        n, mass = np.count_nonzero(free), free.sum()
+        if n > 1:
+            both = n / (n - 1) * (both - of_p * of_d / mass)
+        covariance += both
     return _Lists(by_list(target.weight), held, mean_utility, draws, covariance)
 
 
@@ -257,7 +247,7 @@ def estimate_normalised(
     without = np.where(share < 1.0 - 1e-9, 1.0 - share, 1.0)
     weight = np.where(drawn[target.cell], scaled * away / without, 0.0)
     weight = np.where(reached[target.cell], weight, target.weight)
-    disagreed, *_ = noise(replace(goal, target=replace(target, weight=scaled)), *found[1:3])
+    disagreed, *_ = noise(replace(goal, target=replace(target, weight=scaled)), found)
     plain = estimate(
         replace(goal, target=replace(target, weight=weight, entries=(target.start, target.system))),
         [one.as_one() for one in rounds],

@@ -83,15 +83,11 @@ of which n / |X| are those of its own pairs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import jax.numpy as jnp
 import numpy as np
 
 from evenhand.estimands.goals import Goal
 from evenhand.float64 import in_float64
-from evenhand.sampling.rounds import Round, expected_counts, reachable
-from evenhand.sampling.samplers import SAMPLERS
+from evenhand.sampling.combination import Combination
 
 __all__ = ["between_queries", "positive", "worth"]
 
@@ -112,9 +108,7 @@ def positive(matrix: np.ndarray) -> np.ndarray:
 @in_float64
 def between_queries(
     goal: Goal,
-    together: Sequence[Sequence[Round]],
-    by_cell: np.ndarray,
-    means: Sequence[np.ndarray | None],
+    combination: Combination,
     *,
     by_query: np.ndarray | None = None,
     beyond: np.ndarray | None = None,
@@ -125,11 +119,8 @@ def between_queries(
     ----------
     goal
         The contrasts.
-    together, by_cell
-        The rounds of each stage, and what `evenhand.sampling.rounds.weights_by_cell` gives for
-        them.
-    means
-        Control variate of each stage, or None; each of shape (cells,).
+    combination
+        The rounds, combined.
     by_query
         t_x, what each query adds, where it is no sum of its terms; shape (queries, systems).
     beyond
@@ -146,23 +137,18 @@ def between_queries(
     n_queries = len(pool.queries)
     if n_queries < 2:
         return np.zeros((k, k))
-    predicts = any(mean is not None for mean in means)
-    place = pool.query[target.cell].astype(np.int64) * k + target.system if predicts else None
-    summed, terms, free = np.zeros((n_queries, k)), [], []
-    for weight, stage, mean in zip(by_cell, together, means, strict=True):
-        expected = expected_counts(stage, len(pool))
-        if mean is not None and place is not None:
-            shared = np.where(reachable(stage, expected), weight * mean, 0.0)
-            added = target.weight * shared[target.cell]
+    summed, terms, free, place = np.zeros((n_queries, k)), [], [], None
+    for stage in combination.stages:
+        if stage.predicted is not None:
+            if place is None:
+                place = pool.query[target.cell].astype(np.int64) * k + target.system
+            added = target.weight * stage.predicted[target.cell]
             summed += np.bincount(place, added, minlength=n_queries * k).reshape(-1, k)
-        for one in stage:
-            draws = one.sample.draws
-            residual = one.utility if mean is None else one.utility - mean[draws]
-            z = target.weights(draws) * (residual * weight[draws] / expected[draws])[:, None]
-            np.add.at(summed, pool.query[draws], z)
+        for one in stage.rounds():
+            z = target.weights(one.draws) * (one.residual * one.weight / one.expected)[:, None]
+            np.add.at(summed, pool.query[one.draws], z)
             terms.append(z)
-            law = SAMPLERS[one.sample.sampler]
-            free.append(np.asarray(law.free(jnp.asarray(one.sample.expected[draws]))))
+            free.append(one.free)
     z, f = np.concatenate(terms), np.concatenate(free)[:, None]
     of_queries = summed if by_query is None else by_query
     away = of_queries - of_queries.mean(0)

@@ -46,6 +46,7 @@ from evenhand.estimands.targets import Target
 from evenhand.float64 import in_float64
 from evenhand.intervals.foreseen import foreseen, likely, scale_sums
 from evenhand.intervals.pool_moments import Events, events, pool_moments
+from evenhand.sampling.combination import Combination
 from evenhand.sampling.samplers import SAMPLERS
 from evenhand.sampling.samples import Sample
 from evenhand.sampling.variance import scattered
@@ -264,6 +265,22 @@ class Evidence:
     added: list[tuple[np.ndarray, float]] = field(default_factory=list)
     n_stages: int = 1
     predicted: bool = False
+
+    @classmethod
+    def of(
+        cls, target: Target, found: Combination, *, top: float | None, bounded: bool
+    ) -> Evidence:
+        """The judged rounds of a study, as they were combined."""
+        rounds = []
+        for stage in found.stages:
+            reach = stage.inverse
+            rounds += [
+                RoundTerms(one.round.sample, one.residual * reach[one.draws], reach, stage.mean)
+                for one in stage.rounds()
+            ]
+        utility = np.concatenate([one.round.utility for one in found.rounds()])
+        n_stages = len(found.stages)
+        return cls(target, utility, top, bounded, rounds, [], n_stages, found.predicts)
 
     def _check_terms(self) -> None:
         hint = "take --interval auto"

@@ -19,9 +19,9 @@ import numpy as np
 from evenhand.errors import EvenhandError
 from evenhand.estimands.goals import Goal
 from evenhand.estimands.pools import Pool
-from evenhand.estimation.importance import Combination
 from evenhand.nonlinear.second_order import Errors
-from evenhand.sampling.rounds import Round, expected_counts, known_utility
+from evenhand.sampling.combination import Combination
+from evenhand.sampling.rounds import Round, known_utility
 from evenhand.sampling.samplers import SAMPLERS
 
 __all__ = [
@@ -66,10 +66,13 @@ def foretold_levels(found: Combination, gain: np.ndarray) -> list[np.ndarray | N
 
     A mean alone says little of it: then it is taken to reach the lower levels first.
     """
-    return [
-        reach.at(gain) if reach is not None else None if mean is None else steps_of(mean, gain)
-        for mean, reach in zip(found.means, found.reaches, strict=True)
-    ]
+    foretold = []
+    for stage in found.stages:
+        if stage.reach is not None:
+            foretold.append(stage.reach.at(gain))
+        else:
+            foretold.append(None if stage.mean is None else steps_of(stage.mean, gain))
+    return foretold
 
 
 def estimated_levels(
@@ -80,14 +83,12 @@ def estimated_levels(
     Both have shape (cells, levels). Of what was certain to be drawn nothing need be predicted.
     """
     reached, predicted = np.zeros((2, n_cells, len(gain)))
-    for weight, stage, told in zip(found.by_cell, found.together, foretold, strict=True):
-        expected = expected_counts(stage, n_cells)
+    for stage, told in zip(found.stages, foretold, strict=True):
         steps = np.zeros_like(reached) if told is None else told
-        predicted += weight[:, None] * steps
-        for one in stage:
-            draws = one.sample.draws
-            residual = steps_of(one.utility, gain) - steps[draws]
-            np.add.at(reached, draws, residual * (weight[draws] / expected[draws])[:, None])
+        predicted += stage.weight[:, None] * steps
+        for one in stage.rounds():
+            residual = steps_of(one.round.utility, gain) - steps[one.draws]
+            np.add.at(reached, one.draws, residual * one.coefficient[:, None])
     reached += predicted
     return reached, np.where(_certain(found, n_cells)[:, None], reached, predicted)
 
@@ -95,13 +96,12 @@ def estimated_levels(
 def _certain(found: Combination, n_cells: int) -> np.ndarray:
     """Which cells each stage that counts there was sure to draw: bool, shape (cells,)."""
     certain = np.ones(n_cells, bool)
-    for weight, stage in zip(found.by_cell, found.together, strict=True):
-        drawn = expected_counts(stage, n_cells) > 0
-        for one in stage:
-            expected = one.sample.expected
-            free = np.asarray(SAMPLERS[one.sample.sampler].free(jnp.asarray(expected)))
-            drawn &= (expected == 0) | (free == 0)
-        certain &= drawn | (weight == 0)
+    for stage in found.stages:
+        drawn = stage.expected > 0
+        for sample in (one.sample for one in stage.members):
+            free = np.asarray(SAMPLERS[sample.sampler].free(jnp.asarray(sample.expected)))
+            drawn &= (sample.expected == 0) | (free == 0)
+        certain &= drawn | (stage.weight == 0)
     return certain
 
 
@@ -112,16 +112,15 @@ def missed_levels(
 
     Of cells that were not drawn, what a typical relevant document reaches.
     """
-    drawn = [one for stage in found.together for one in stage]
-    relevant = np.concatenate([one.utility[one.utility > 0] for one in drawn])
+    drawn = [one.round.utility for one in found.rounds()]
+    relevant = np.concatenate([utility[utility > 0] for utility in drawn])
     missed = np.tile(
         steps_of(relevant.mean(keepdims=True) if len(relevant) else gain[:1], gain), (n_cells, 1)
     )
-    for stage, told in zip(found.together, foretold, strict=True):
-        for one in stage:
-            draws = one.sample.draws
-            predicted = 0.0 if told is None else told[draws]
-            missed[draws] = steps_of(one.utility, gain) - predicted
+    for stage, told in zip(found.stages, foretold, strict=True):
+        for one in stage.rounds():
+            predicted = 0.0 if told is None else told[one.draws]
+            missed[one.draws] = steps_of(one.round.utility, gain) - predicted
     return missed
 
 
@@ -130,19 +129,16 @@ def level_errors(
 ) -> Errors:
     """What is uncertain about (1), each round a group of its own."""
     parts, group = [], 0
-    for weight, stage, told in zip(found.by_cell, found.together, foretold, strict=True):
-        expected = expected_counts(stage, len(weight))
-        for one in stage:
-            at = one.sample.draws
-            law = SAMPLERS[one.sample.sampler]
-            free = np.asarray(law.free(jnp.asarray(one.sample.expected[at])))
-            missed = steps_of(one.utility, gain)
+    for stage, told in zip(found.stages, foretold, strict=True):
+        for one in stage.rounds():
+            at, free = one.draws, one.free
+            missed = steps_of(one.round.utility, gain)
             if told is not None:
                 missed = missed - told[at]
             n, total = np.count_nonzero(free), free.sum()
             spread = np.sqrt(free * (n / (n - 1) if n > 1 else 1.0))
             share = free / total if n > 1 else np.zeros(len(at))
-            term = missed * (weight[at] / expected[at])[:, None]
+            term = missed * one.coefficient[:, None]
             parts.append(Errors(at, term, spread, share, np.full(len(at), group)))
             group += 1
     return Errors(*(np.concatenate(column) for column in zip(*parts, strict=True)))

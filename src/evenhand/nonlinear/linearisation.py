@@ -63,7 +63,7 @@ from evenhand.estimands.goals import Goal
 from evenhand.estimands.pools import Pool
 from evenhand.estimands.targets import Target
 from evenhand.estimation.estimates import Estimate
-from evenhand.estimation.importance import Combination, estimate, estimator_name
+from evenhand.estimation.importance import estimate, estimator_name
 from evenhand.measures.base import Linear, Pairwise
 from evenhand.nonlinear.grade_levels import (
     estimated_levels,
@@ -76,7 +76,8 @@ from evenhand.nonlinear.grade_levels import (
 )
 from evenhand.nonlinear.gradients import Gradient, Levels, gradient, turned
 from evenhand.nonlinear.second_order import Errors, second_order
-from evenhand.sampling.rounds import Round, expected_counts, known_utility
+from evenhand.sampling.combination import Combination
+from evenhand.sampling.rounds import Round, known_utility
 
 __all__ = ["Near"]
 
@@ -158,7 +159,7 @@ class Near:
         """
         pool, gain = goal.target.pool, levels_said(goal, rounds)
         # One that nobody drew, but is predicted, counts for what is divided by.
-        told = [reach.gain for reach in found.reaches if reach is not None]
+        told = [stage.reach.gain for stage in found.stages if stage.reach is not None]
         gain = np.unique(np.concatenate([gain, *told]))
         if top is not None and top > gain[-1]:
             gain = np.append(gain, top)
@@ -324,12 +325,12 @@ def _held(
 def _ahead(pool: Pool, found: Combination, foretold: Sequence[np.ndarray | None]) -> np.ndarray:
     """S^2 of equation (4), by Poisson sampling: shape (queries, levels)."""
     parts = []
-    for weight, stage, told in zip(found.by_cell, found.together, foretold, strict=True):
-        expected = expected_counts(stage, len(pool))
-        at = np.flatnonzero((expected > 0) & (expected < 1))
+    for stage, told in zip(found.stages, foretold, strict=True):
+        at = np.flatnonzero((stage.expected > 0) & (stage.expected < 1))
         assert told is not None
         chance = np.clip(told[at], 0.0, 1.0)
-        each = chance * (1.0 - chance) * (weight[at] ** 2 * (1.0 / expected[at] - 1.0))[:, None]
+        variance = stage.weight[at] ** 2 * (1.0 / stage.expected[at] - 1.0)
+        each = chance * (1.0 - chance) * variance[:, None]
         parts.append(np.zeros((len(pool.queries), chance.shape[1])))
         np.add.at(parts[-1], pool.query[at], each)
     return np.sum(parts, 0)

@@ -34,11 +34,12 @@ from evenhand.estimands.goals import Goal
 from evenhand.estimands.pools import Pool
 from evenhand.estimands.targets import Target
 from evenhand.estimation.estimates import Estimate
-from evenhand.estimation.importance import combined, estimate
+from evenhand.estimation.importance import estimate
 from evenhand.float64 import in_float64
 from evenhand.measures.base import Deviation
 from evenhand.nonlinear.design_goals import Expected
 from evenhand.sampling.assessor_variance import several_said
+from evenhand.sampling.combination import combined
 from evenhand.sampling.labels import Labels
 from evenhand.sampling.rounds import Round, known_utility
 

@@ -39,11 +39,11 @@ import numpy as np
 from evenhand.errors import EvenhandError, SupportError
 from evenhand.estimands.goals import Goal
 from evenhand.estimation.estimates import Estimate
-from evenhand.estimation.importance import combined
 from evenhand.float64 import in_float64
 from evenhand.measures.ratios import AP
 from evenhand.nonlinear.completions import best, worst
 from evenhand.nonlinear.linearisation import Near
+from evenhand.sampling.combination import combined
 from evenhand.sampling.rounds import Control, Round
 
 __all__ = ["LEAST", "check_draws", "estimate_ratio"]

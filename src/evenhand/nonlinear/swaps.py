@@ -52,11 +52,11 @@ import numpy as np
 from evenhand.errors import SupportError
 from evenhand.estimands.goals import Goal
 from evenhand.estimation.estimates import Estimate
-from evenhand.estimation.importance import combined
 from evenhand.float64 import in_float64
 from evenhand.nonlinear.linearisation import Near
 from evenhand.nonlinear.second_order import even_parts
 from evenhand.sampling.assessor_variance import several_said
+from evenhand.sampling.combination import combined
 from evenhand.sampling.rounds import Round, default_plan
 from evenhand.sampling.samples import Sample
 
@@ -95,7 +95,7 @@ def _unpaired(sample: Sample, name: str) -> tuple[np.ndarray, np.ndarray]:
 def _apart(
     rounds: Sequence[Round], planned: Sequence[float] | None, combine: str
 ) -> tuple[list[Round], list[float]]:
-    """Rounds that were fixed in advance as stages of their own, and the plan of all."""
+    """The rounds, those fixed in advance first, and a plan in which each is a stage of its own."""
     if combine != "planned":
         raise SupportError(
             "rounds of draws in pairs cannot be combined by the balance heuristic: it is biased",
@@ -106,8 +106,7 @@ def _apart(
     plan = list(default_plan(bool(fixed) + len(later)) if planned is None else planned)
     total = sum(len(one.sample) for one in fixed)
     shares = [plan[0] * len(one.sample) / total for one in fixed]
-    alone = [replace(one, depends_on=("none",)) for one in fixed]
-    return [*alone, *later], [*shares, *plan[bool(fixed) :]]
+    return [*fixed, *later], [*shares, *plan[bool(fixed) :]]
 
 
 @in_float64
@@ -144,19 +143,21 @@ def estimate_swaps(
         If no system is covered, or a round was not drawn in pairs.
     """
     rounds, planned = _apart(rounds, planned, combine)
-    found = combined(goal, rounds, planned=planned)
+    found = combined(goal, rounds, planned=planned, combine="each")
     near = Near.of(goal, rounds, found)
     pool, measure = goal.target.pool, goal.target.measure
     _, beyond = near.beyond()
     by_query, start = near.by_query.copy(), 0
-    for number, one in enumerate((r for stage in found.together for r in stage), 1):
+    for number, one in enumerate((r.round for r in found.rounds()), 1):
         groups, factor = _unpaired(one.sample, one.name or f"round {number}")
         moves = np.zeros((len(groups), len(near.errors.draws)))
         moves[:, start : start + len(one.sample)] = groups
         start += len(one.sample)
         if len(groups):
             by_query += even_parts(pool, measure, near.levels, near.errors, moves, factor=factor)
-    answer = near.estimate(by_query, beyond, level=level, interval=interval, planned=planned)
+    answer = near.estimate(
+        by_query, beyond, level=level, interval=interval, planned=planned, combine="each"
+    )
     if (answer.covered < 1).all():
         raise SupportError(
             f"no system is covered: pairs that count for {measure} could not be drawn",

@@ -30,9 +30,9 @@ import numpy as np
 from evenhand.estimands.contrasts import contrasts
 from evenhand.estimands.goals import Goal
 from evenhand.float64 import in_float64
+from evenhand.sampling.combination import Combination, CombinedRound
 from evenhand.sampling.labels import Labels
-from evenhand.sampling.rounds import Round, expected_counts
-from evenhand.sampling.samplers import SAMPLERS
+from evenhand.sampling.rounds import Round
 from evenhand.sampling.variance import strata
 
 __all__ = ["disagreement", "noise", "several_said"]
@@ -53,15 +53,12 @@ def disagreement(heard: Labels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return cells, count, np.where(count > 1, square / np.maximum(count - 1, 1), np.nan)
 
 
-def _coefficients(
-    rounds: Sequence[tuple[Round, np.ndarray, np.ndarray]], n_cells: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _coefficients(rounds: Sequence[CombinedRound], n_cells: int) -> tuple[np.ndarray, np.ndarray]:
     """Kappa and i of equation (1) by cell, for rounds that share their judgments."""
     kappa, included = np.zeros(n_cells), np.zeros(n_cells)
-    for one, weight, expected in rounds:
-        draws, sample = one.sample.draws, one.sample
-        each = weight[draws] / expected[draws]
-        free = np.asarray(SAMPLERS[sample.sampler].free(jnp.asarray(sample.expected[draws])))
+    for one in rounds:
+        draws, sample = one.draws, one.round.sample
+        each, free = one.coefficient, one.free
         # As `evenhand.sampling.variance` does it: n / (n - 1) [ sum f z^2 - (sum f z)^2 / sum f ]
         # in each group, n over the draws that vary.
         fold = sample.fold_at(draws)
@@ -77,25 +74,22 @@ def _coefficients(
         key, which = np.unique(fold * np.int64(n_cells) + draws, return_inverse=True)
         first = np.bincount(which, free * each * np.sqrt(scale * centred))
         np.add.at(included, key % n_cells, -(first**2))
-        if one.known is not None:
-            left_out = np.isfinite(one.known)
-            kappa[left_out] += weight[left_out]
+        if one.round.known is not None:
+            left_out = np.isfinite(one.round.known)
+            kappa[left_out] += one.stage.weight[left_out]
     return kappa, included
 
 
 @in_float64
-def noise(
-    goal: Goal, together: Sequence[Sequence[Round]], by_cell: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, float]:
+def noise(goal: Goal, found: Combination) -> tuple[np.ndarray, np.ndarray, float]:
     """What assessors' disagreement adds to the covariance, equation (1).
 
     Parameters
     ----------
     goal
         The contrasts.
-    together, by_cell
-        The rounds of each stage, and what `evenhand.sampling.rounds.weights_by_cell` gives for
-        them.
+    found
+        The rounds, combined.
 
     Returns
     -------
@@ -103,19 +97,16 @@ def noise(
         Covariances, shapes (systems, systems) and (contrasts, contrasts), and the degrees of
         freedom of the disagreement: 0 where there is none.
     """
-    n_cells = by_cell.shape[1]
-    groups: dict[int, list[tuple[Round, np.ndarray, np.ndarray]]] = {}
-    for weight, stage in zip(by_cell, together, strict=True):
-        expected = expected_counts(stage, n_cells)
-        for one in stage:
-            if one.individual is not None:
-                shared = id(one) if one.judged_again else 0
-                groups.setdefault(shared, []).append((one, weight, expected))
+    # Rounds share their judgments, but for those that were judged again, each for itself.
+    groups: dict[int, list[CombinedRound]] = {}
+    for number, one in enumerate(found.rounds(), 1):
+        if one.round.individual is not None:
+            groups.setdefault(number if one.round.judged_again else 0, []).append(one)
     cells, count, variance, factor = [], [], [], []
     for group in groups.values():
-        kappa, included = _coefficients(group, n_cells)
-        heard = Labels.union([one.individual for one, *_ in group if one.individual is not None])
-        at, k, spread = disagreement(heard)
+        kappa, included = _coefficients(group, len(goal.target.pool))
+        single = (one.round.individual for one in group)
+        at, k, spread = disagreement(Labels.union([s for s in single if s is not None]))
         cells.append(at)
         count.append(k)
         variance.append(spread)

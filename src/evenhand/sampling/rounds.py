@@ -31,10 +31,8 @@ __all__ = [
     "Round",
     "check_control",
     "default_plan",
-    "expected_counts",
     "known_utility",
     "planned_weights",
-    "reachable",
     "stages",
     "weights_by_cell",
 ]
@@ -142,6 +140,8 @@ def default_plan(n_stages: int) -> np.ndarray:
 def stages(rounds: Sequence[Round], combine: str = "planned") -> list[list[int]]:
     """Numbers of the rounds fixed before the first judgment together, of the others each alone.
 
+    ``combine="each"`` makes every round a stage of its own, whenever it was fixed.
+
     Raises
     ------
     SupportError
@@ -155,6 +155,8 @@ def stages(rounds: Sequence[Round], combine: str = "planned") -> list[list[int]]
             f"the balance heuristic is biased for rounds that were designed after looking: {names}",
             hint="combine='planned' weights rounds by the plan, which is exactly unbiased",
         )
+    if combine == "each":
+        return [[i] for i in range(len(rounds))]
     if combine not in ("planned", "balance"):
         raise EvenhandError(
             f"unknown way to combine rounds {combine!r}", hint="'planned' or 'balance'"
@@ -171,17 +173,6 @@ def known_utility(rounds: Sequence[Round], n_cells: int) -> np.ndarray:
         if one.known is not None:
             utility = np.where(np.isfinite(one.known), one.known, utility)
     return utility
-
-
-def expected_counts(stage: Sequence[Round], n_cells: int) -> np.ndarray:
-    """E_c of a stage, the sum of its rounds' own: shape (cells,)."""
-    return sum((one.sample.expected for one in stage), np.zeros(n_cells))
-
-
-def reachable(stage: Sequence[Round], expected: np.ndarray) -> np.ndarray:
-    """Whether a stage could draw each cell, or knew it: shape (cells,)."""
-    known = [np.isfinite(one.known) for one in stage if one.known is not None]
-    return (expected > 0) | np.any(known, axis=0)
 
 
 def weights_by_cell(
