@@ -40,7 +40,7 @@ from evenhand.formats.qrels import Qrels, read_qrels
 from evenhand.formats.queries import read_queries
 from evenhand.formats.runs import Runs, read_runs
 from evenhand.intervals.confidence import INTERVAL
-from evenhand.measures.base import Linear, Measure, Ratio
+from evenhand.measures.base import Linear, Measure, least_depth
 from evenhand.measures.grammar import sampled
 from evenhand.sampling.rounds import Round
 from evenhand.studies import round_files, study_files
@@ -62,9 +62,6 @@ if TYPE_CHECKING:
     from evenhand.priors.prior import NumPyroPrior
 
 __all__ = ["Study"]
-
-#: Depth to which a ratio's pool is kept, unless it is said.
-RATIO_DEPTH = 100
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,7 @@ class Study:
             What to estimate, of what, against what.
         depth
             Deepest rank to keep. By default the measure's cutoff; of a ratio, which is divided by
-            what the whole pool holds, at least `RATIO_DEPTH`.
+            what the whole pool holds, at least 100 ranks.
         queries
             The queries of the study: whatever `read_queries` takes. By default those that any run
             answers.
@@ -129,9 +126,7 @@ class Study:
                 hint="choose another name, or go on with `evenhand draw`",
             )
         if depth is None and measure.cutoff is not None:
-            # What a ratio is divided by lies deeper than it looks.
-            least = RATIO_DEPTH if isinstance(measure, Ratio) else 0
-            depth = max(measure.cutoff, least)
+            depth = max(measure.cutoff, least_depth(measure))
         asked = None if queries is None else read_queries(queries)
         given = len(runs) == 1 and isinstance(runs[0], Runs)
         # Not given a name here, so that what was read makes room once pairs are numbered.

@@ -24,8 +24,9 @@ from scipy.sparse import csr_array
 
 from evenhand.estimands.targets import Target
 from evenhand.float64 import in_float64
-from evenhand.measures.base import Deviation, Listwise
+from evenhand.measures.base import uses_scores
 from evenhand.nonlinear.gradients import FlatLists, Levels, Smooth, by_list, checked, layout
+from evenhand.nonlinear.kinds import kind_of
 from evenhand.priors.prior import NumPyroPrior
 from evenhand.sampling.labels import Labels
 
@@ -115,7 +116,7 @@ def believed(
     said = levels if np.isin(utility[0], levels).all() else said
     sure = np.isfinite(known)
     utility[:, sure] = known[sure]
-    if isinstance(target.measure, Listwise) and not isinstance(target.measure, Deviation):
+    if kind_of(target.measure).whole_lists:
         gain = np.unique(said[said > 0])
         value = _of_lists(target, utility, gain if len(gain) else np.ones(1))
     else:
@@ -131,7 +132,7 @@ def _of_sums(target: Target, utility: np.ndarray) -> np.ndarray:
     parts = []
     for some in np.array_split(utility, -(-utility.shape[0] * len(entry) // PIECE)):
         each = some[:, cell].astype(np.float64)
-        if isinstance(measure, Deviation):
+        if uses_scores(measure):
             each = measure.error(pool.score, each)
         parts.append((add @ each.T).T)
     return np.concatenate(parts)

@@ -20,7 +20,7 @@ from evenhand.engines.workspace import Workspace
 from evenhand.errors import EvenhandError, FormatError
 from evenhand.formats.frames import ROLES, column_of
 from evenhand.measures import grammar
-from evenhand.measures.base import Linear, Listwise, Measure
+from evenhand.measures.base import Linear, Measure, is_sum
 
 __all__ = ["MOMENT", "RankedEntries", "entries", "weighed"]
 
@@ -66,7 +66,7 @@ def weighed(measure: Measure | str) -> Linear:
         If it is a ratio, or a sum of errors or pairs.
     """
     measure = grammar.measure(measure) if isinstance(measure, str) else measure
-    if isinstance(measure, Listwise) or not isinstance(measure, Linear):
+    if not is_sum(measure):
         raise EvenhandError(
             f"{measure} is no sum over documents of weight by rank times utility by grade",
             hint="in an engine take P, DCG, Gain or RBP",

@@ -25,7 +25,7 @@ import numpy as np
 
 from evenhand.errors import EvenhandError
 from evenhand.estimands.pools import Pool, dense, stretches
-from evenhand.measures.base import Deviation, Linear, Listwise, Measure, Pairwise, Ratio
+from evenhand.measures.base import Linear, Measure, is_sum, sign, uses_lengths, uses_scores
 from evenhand.measures.grammar import sampled
 
 if TYPE_CHECKING:
@@ -34,13 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["Target", "Whole", "target"]
 
 Begun = TypeVar("Begun")
-
-#: Of measures that are no sums: what makes goals to design for, and what estimates them.
-_ROOMS = {
-    Ratio: ("nonlinear.expected_goal", "nonlinear.estimate_ratio"),
-    Pairwise: ("nonlinear.expected_goal", "nonlinear.estimate_swaps"),
-    Deviation: ("nonlinear.expected_deviation", "nonlinear.estimate_deviation"),
-}
 
 #: Entries that pass at a time, in blocks.
 PIECE = 1 << 21
@@ -118,8 +111,7 @@ class Target:
     @property
     def sign(self) -> int:
         """1 where a higher value is better, -1 where the measure counts faults."""
-        faults = isinstance(self.measure, Listwise) and self.measure.lower_is_better
-        return -1 if faults else 1
+        return sign(self.measure)
 
     def check_linear(self) -> None:
         """Refuse weights by rank alone of a measure that is no sum of these and utilities.
@@ -129,14 +121,11 @@ class Target:
         EvenhandError
             If the measure is a ratio, or of errors, and the weights are by rank.
         """
-        if isinstance(self.measure, Listwise) and self.entries is None:
-            design, room = next(
-                rooms for kind, rooms in _ROOMS.items() if isinstance(self.measure, kind)
-            )
+        if self.entries is None and not is_sum(self.measure):
             raise EvenhandError(
                 f"{self.measure} is no sum over documents of weight by rank times utility by grade",
-                hint=f"`evenhand.{design}` makes the goal to design for, `evenhand.{room}` "
-                "estimates it",
+                hint=f"`evenhand.nonlinear.kind_of({str(self.measure)!r})` has a `design_goal` "
+                "and an `estimate`",
             )
 
     @property
@@ -207,7 +196,7 @@ class Target:
         Where weights are to stand beside errors of scores, these must be the same, too.
         """
         columns = [self.weight]
-        if isinstance(self.measure, Deviation) and self.entries is None:
+        if uses_scores(self.measure) and self.entries is None:
             columns.append(self.pool.score)
         counts = self._fingerprints(columns)
         seeming = [np.flatnonzero(counts == count) for count in np.unique(counts)]
@@ -279,7 +268,7 @@ def target(pool: Pool, measure: Measure | str) -> Target:
 
 def _by_rank(pool: Pool, measure: Any) -> np.ndarray:
     """What a measure makes of the rank of each entry, and of the length of its list if it asks."""
-    if not isinstance(measure, Deviation | Pairwise):
+    if not uses_lengths(measure):
         # Ranks are few, so that their weights are looked up.
         return measure.weight(np.arange(1, pool.rank.max(initial=0) + 1))[pool.rank - 1]
     number = pool.system.astype(np.int64) * len(pool.queries) + pool.query[pool.cell]

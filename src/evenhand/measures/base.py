@@ -12,13 +12,30 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
 from evenhand.measures.lists import Lists
 
-__all__ = ["Deviation", "Inferred", "Linear", "Listwise", "Measure", "Pairwise", "Ratio"]
+__all__ = [
+    "Deviation",
+    "Inferred",
+    "Linear",
+    "Listwise",
+    "Measure",
+    "Pairwise",
+    "Ratio",
+    "is_sum",
+    "least_depth",
+    "sign",
+    "sums_pairs",
+    "uses_lengths",
+    "uses_scores",
+]
+
+#: Depth to which a ratio's pool is kept, unless another is named.
+RATIO_DEPTH = 100
 
 
 @runtime_checkable
@@ -129,3 +146,36 @@ class Pairwise(Listwise, Protocol):
     def share(self, rank: np.ndarray, length: np.ndarray) -> np.ndarray:
         """What a rank of a list of so many documents gives; float64, shape as `rank`."""
         ...
+
+
+def is_sum(measure: object) -> TypeGuard[Linear]:
+    """Whether it is a sum over documents of weight by rank times utility by grade."""
+    return isinstance(measure, Linear) and not isinstance(measure, Listwise)
+
+
+def least_depth(measure: object) -> int:
+    """Ranks that a pool should have, however few a measure looks at.
+
+    What a ratio is divided by lies deeper than it looks.
+    """
+    return RATIO_DEPTH if isinstance(measure, Ratio) else 0
+
+
+def sign(measure: object) -> int:
+    """1 where a higher value is better, -1 where the measure counts faults."""
+    return -1 if isinstance(measure, Listwise) and measure.lower_is_better else 1
+
+
+def sums_pairs(measure: object) -> TypeGuard[Pairwise]:
+    """Whether it is a sum over pairs of documents."""
+    return isinstance(measure, Pairwise)
+
+
+def uses_lengths(measure: object) -> bool:
+    """Whether its weights depend on how long a list is."""
+    return isinstance(measure, Deviation | Pairwise)
+
+
+def uses_scores(measure: object) -> TypeGuard[Deviation]:
+    """Whether its values depend on the systems' scores, not only on the order that they make."""
+    return isinstance(measure, Deviation)

@@ -5,6 +5,9 @@ from .judged_preferences import PairRound as PairRound
 from .judged_preferences import PreferenceEstimate as PreferenceEstimate
 from .judged_preferences import estimate_preferences as estimate_preferences
 from .judged_preferences import judge_pairs as judge_pairs
+from .kinds import KINDS as KINDS
+from .kinds import Kind as Kind
+from .kinds import kind_of as kind_of
 from .rating_errors import estimate_deviation as estimate_deviation
 from .rating_errors import expected_deviation as expected_deviation
 from .ratios import estimate_ratio as estimate_ratio

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evenhand.intervals.confidence import percent
-from evenhand.measures.base import Deviation, Pairwise, Ratio
+from evenhand.nonlinear.kinds import kind_of
 from evenhand.reports.facts import Facts, RoundFacts
 from evenhand.reports.summary import isolated
 
@@ -153,19 +153,8 @@ def _estimated(facts: Facts) -> list[str]:
     if found is None:
         return []
     measure, sentences = facts.measure, []
-    if isinstance(measure, Ratio):
-        sentences.append(
-            f"{measure} is a ratio, so that estimates are not exactly unbiased: it was computed "
-            "from unbiased estimates of each pair’s utility, and the bias that the draws show was "
-            "taken off."
-        )
-    elif isinstance(measure, Pairwise):
-        sentences.append(
-            "Every two documents judged together count as a pair, weighted by the chance of "
-            "drawing both, which is unbiased."
-        )
-    elif isinstance(measure, Deviation):
-        sentences.append("Errors were weighted by inverse expected counts, which is unbiased.")
+    if method := kind_of(measure).method:
+        sentences.append(method.format(measure=measure))
     else:
         how = {
             "importance": "weighting each judgment by the inverse of its expected count "

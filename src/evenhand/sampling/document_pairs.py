@@ -44,7 +44,7 @@ from evenhand.errors import EvenhandError, StudyError, SupportError, listed
 from evenhand.estimands.targets import Target
 from evenhand.float64 import in_float64
 from evenhand.formats.preferences import COLUMNS, EQUAL
-from evenhand.measures.base import Pairwise
+from evenhand.measures.base import sums_pairs
 from evenhand.sampling.algorithms import cumulate, independent
 
 __all__ = [
@@ -67,7 +67,7 @@ def shares(target: Target) -> np.ndarray:
         If the target's measure is no sum over pairs of documents.
     """
     measure, pool = target.measure, target.pool
-    if not isinstance(measure, Pairwise):
+    if not sums_pairs(measure):
         raise EvenhandError(
             f"judged pairs tell of Swaps and wSwaps, not of {measure}",
             hint="take the measure Swaps or wSwaps, or have documents graded one at a time",

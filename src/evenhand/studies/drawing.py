@@ -29,7 +29,6 @@ from evenhand.designs.proposals import Design
 from evenhand.designs.utilities import Utility
 from evenhand.errors import EvenhandError, StudyError
 from evenhand.estimands.targets import Target
-from evenhand.measures.base import Pairwise, Ratio
 from evenhand.priors.features import read_signals
 from evenhand.sampling.rounds import default_plan, planned_weights
 from evenhand.sampling.samplers import draw
@@ -79,15 +78,15 @@ def draw_rounds(
     EvenhandError
         If an argument cannot be used; then nothing is written.
     """
-    from evenhand.nonlinear.ratios import check_draws
+    from evenhand.nonlinear.kinds import kind_of
     from evenhand.studies.proposing import propose
 
     target, earlier = at.goal.target, at.ledger.files
     pool = target.pool
     joined = max((r.record.cells for r in earlier), default=0)
     _check(at, budget, looks, sampler, joined, rejudge=rejudge, top_up=top_up)
-    if isinstance(target.measure, Ratio):
-        check_draws(at.goal, budget + sum(r.record.budget for r in earlier))
+    of = kind_of(target.measure)
+    of.check_draws(at.goal, budget + sum(r.record.budget for r in earlier))
     given = read_signals(pool, signals)
     first = joined if top_up else 0
     cells = np.arange(len(pool))
@@ -115,7 +114,7 @@ def draw_rounds(
             made,
             n,
             sampler=sampler,
-            in_pairs=isinstance(target.measure, Pairwise),
+            in_pairs=of.in_pairs,
         )
         for number, n in budgets.items()
     }

@@ -10,20 +10,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from evenhand.decisions.stopping import check_rule, level_at, stopped
 from evenhand.errors import EvenhandError, MissingJudgments, SupportError
 from evenhand.estimands.goals import Goal
 from evenhand.estimation.cross_fitting import control, cross_fit
 from evenhand.estimation.estimates import Estimate
-from evenhand.estimation.importance import estimate
 from evenhand.estimation.self_normalised import estimate_normalised
 from evenhand.intervals.confidence import INTERVAL
 from evenhand.intervals.intervals import check_interval, chosen
-from evenhand.measures.base import Deviation, Listwise, Pairwise, Ratio
-from evenhand.nonlinear.design_goals import expected_goal, guessed
-from evenhand.nonlinear.rating_errors import estimate_deviation
-from evenhand.nonlinear.ratios import check_draws, estimate_ratio
-from evenhand.nonlinear.swaps import estimate_swaps
+from evenhand.measures.base import is_sum
+from evenhand.nonlinear.design_goals import guessed
+from evenhand.nonlinear.kinds import kind_of
 from evenhand.priors.models import Model
 from evenhand.sampling.rounds import Control, Round, stages
 from evenhand.studies.round_files import Stored
@@ -82,33 +81,30 @@ def answer(
         "planned": at.planned(rounds),
         "combine": combine,
     }
-    if estimator == "self-normalised" and (bounds or isinstance(measure, Listwise)):
+    kind = kind_of(measure)
+    if estimator == "self-normalised" and (bounds or not is_sum(measure)):
         raise EvenhandError(
             "self-normalised estimates are of sums of utilities, and have no bounds"
-            + (f"; {measure} is no such sum" if isinstance(measure, Listwise) else ""),
+            + ("" if is_sum(measure) else f"; {measure} is no such sum"),
             hint="--estimator importance",
         )
-    if isinstance(measure, Deviation | Pairwise):
-        if bounds or estimator not in ("auto", "importance"):
-            raise EvenhandError(
-                f"{measure} takes neither bounds nor a control variate",
-                hint="--estimator importance, without --bounds",
-            )
-        plain = estimate_swaps if isinstance(measure, Pairwise) else estimate_deviation
-        found = plain(goal, rounds, **common)
-    elif isinstance(measure, Ratio):
-        check_draws(goal, sum(len(one.sample) for one in rounds))
-        steered = expected_goal(goal, guessed(goal.target.pool, at.top_utility))
-        controls = _controls(at, steered, rounds, files, combine, estimator, model, method)
-        found = estimate_ratio(
-            goal, rounds, **common, controls=controls, bounds=bounds, top_utility=at.top_utility
+    if not kind.controls and (bounds or estimator not in ("auto", "importance")):
+        raise EvenhandError(
+            f"{measure} takes neither bounds nor a control variate",
+            hint="--estimator importance, without --bounds",
         )
-    elif estimator == "self-normalised":
+    kind.check_draws(goal, sum(len(one.sample) for one in rounds))
+    if estimator == "self-normalised":
         found = estimate_normalised(goal, rounds, **common, top_utility=at.top_utility)
     else:
-        controls = _controls(at, goal, rounds, files, combine, estimator, model, method)
-        top = None if at.settings.grades is None else at.top_utility
-        found = estimate(goal, rounds, **common, controls=controls, bounds=bounds, top_utility=top)
+        if kind.controls:
+            asked = goal
+            if kind.design_goal is not None:
+                mean = guessed(goal.target.pool, at.top_utility)
+                asked = kind.design_goal(goal, mean, np.zeros_like(mean), 1.0)
+            controls = _controls(at, asked, rounds, files, combine, estimator, model, method)
+            common |= {"controls": controls, "bounds": bounds, "top_utility": at.top_utility}
+        found = kind.estimate(goal, rounds, **common)
     if question == "population":
         found = found.for_population()
     if stop_when is not None:

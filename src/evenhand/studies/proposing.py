@@ -20,9 +20,9 @@ from evenhand.designs.utilities import Utility, flat, rank_utility, utility_name
 from evenhand.errors import MissingJudgments
 from evenhand.estimands.goals import Goal
 from evenhand.estimation.estimates import Estimate
-from evenhand.measures.base import Deviation, Pairwise, Ratio
-from evenhand.nonlinear.design_goals import expected_goal, guessed
-from evenhand.nonlinear.rating_errors import expected_deviation, score_grade
+from evenhand.nonlinear.design_goals import guessed
+from evenhand.nonlinear.kinds import kind_of
+from evenhand.nonlinear.rating_errors import score_grade
 from evenhand.sampling.rounds import default_plan, planned_weights, stages
 from evenhand.studies.snapshots import Snapshot
 
@@ -95,10 +95,13 @@ def propose(
         asked, told = _focused(at, "importance" if posterior is None else "auto", method)
         notes.append(told)
     focuses = asked is not at.goal
-    if isinstance(asked.target.measure, Ratio | Pairwise):
-        asked = expected_goal(asked, _expected(at, posterior), at.top_utility or 1.0)
-    if isinstance(asked.target.measure, Deviation):
-        asked = expected_deviation(asked, *_expected_grade(at, posterior, utility))
+    of = kind_of(asked.target.measure)
+    if of.design_goal is not None:
+        expected = (
+            _expected_grade(at, posterior, utility) if of.grades else _expected(at, posterior)
+        )
+        asked = of.design_goal(asked, *expected, at.top_utility or 1.0)
+    if of.grades:
         # What a judgment says is in the weights.
         made = design(asked, flat(at.goal.target.pool), kind=kind, floor=floor, known=left_out)
     elif posterior is not None:
@@ -119,14 +122,14 @@ def propose(
     return Proposal(made, posterior, notes)
 
 
-def _expected(at: Snapshot, posterior: NumPyroPosterior | None) -> np.ndarray:
-    """What is expected of each cell, or known: shape (cells,)."""
+def _expected(at: Snapshot, posterior: NumPyroPosterior | None) -> tuple[np.ndarray, np.ndarray]:
+    """What utility is expected of each cell, or known, and no spread of it: shapes (cells,)."""
     pool, known = at.goal.target.pool, at.ledger.utility()
     if posterior is None:
         mean = guessed(pool, at.top_utility)
     else:
         mean = posterior.predict(np.arange(len(pool))).mean
-    return np.where(np.isfinite(known), known, mean)
+    return np.where(np.isfinite(known), known, mean), np.zeros_like(mean)
 
 
 def _expected_grade(
@@ -189,7 +192,7 @@ def foresee(at: Snapshot, found: Estimate | None, *, population: bool = False) -
         thorough=False,
     )
     pool = at.goal.target.pool
-    if isinstance(at.goal.target.measure, Deviation):
+    if kind_of(at.goal.target.measure).grades:
         second = np.ones(len(pool))
     elif proposal.posterior is not None:
         from evenhand.decisions.steering import learned_utility
