@@ -184,16 +184,6 @@ def test_what_queries_cost(made_target):
         plan(found, half_width=0.3, judgment_cost=0.0)
 
 
-def test_dear_queries_had_better_be_few(made_target):
-    goal = goals.rank(made_target(0)[0])
-    made = design(goal, flat(goal.target.pool))
-    told = forecast(made, flat(goal.target.pool).second_moment)
-    (note, *_) = [n for n in plan(told, half_width=2.0, query_cost=1e3).notes if "opened" in n]
-    assert (
-        "of the round's variance (`evenhand.decisions.query_costs.open_queries` says which)" in note
-    )
-
-
 def test_systems_that_return_the_same_need_no_power(line_target):
     """A twin of the baseline never differs, and says nothing of the others."""
     rng = np.random.default_rng(0)

@@ -21,8 +21,7 @@ understand it, n pairs cost
 
     c n + C sum_x [1 - prod_{c in x} (1 - pi_c(n))]                                          (3)
 
-over the queries x that no judgment has opened yet; how far a design made for that would come at the
-same price is said beside it (`evenhand.decisions.query_costs`).
+over the queries x that no judgment has opened yet.
 
 References
 ----------
@@ -38,7 +37,6 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from evenhand.decisions.query_costs import open_queries
 from evenhand.designs.proposals import Design
 from evenhand.errors import EvenhandError
 from evenhand.estimation.estimates import Estimate
@@ -277,8 +275,43 @@ def plan(
         If not exactly one thing is wanted, or a number cannot be used.
     """
     check_level(level)
+    _check_aims(half_width, power, effect, winner)
     if query_cost < 0 or judgment_cost <= 0:
         raise EvenhandError("a judgment must cost something, and a query nothing or something")
+    leads = _leader(told)
+    if half_width is not None:
+        question = f"half-width {half_width:g}"
+        needed = _least(lambda n: _width(told, n, level) <= half_width, told.most)
+        if _width_so_far(told) <= half_width:  # what is there is enough
+            needed = 0
+    elif power is not None and effect is not None:
+        question = f"power {power:g} for a difference of {effect:g}"
+        needed = _least(lambda n: _power(told, n, effect, level) >= power, told.most)
+    else:
+        question = f"best with probability {winner:g}"
+        _check_leader(told)
+        needed = _least(lambda n: leads(n) >= (winner or 1.0), told.most)
+    parts = (needed or told.most) * np.array([0.25, 0.5, 1.0, 2.0, 4.0])
+    grid = np.unique(np.clip(np.round(parts), 1, told.most).astype(int))
+    columns: dict[str, Any] = {
+        "judgments": grid.tolist(),
+        "half_width": [_width(told, n, level) for n in grid],
+    }
+    if effect is not None:
+        columns["power"] = [_power(told, n, effect, level) for n in grid]
+    if told.estimate is not None and len(told.estimate.value) > 1:
+        columns["best"] = [leads(n) for n in grid]
+    if query_cost:
+        columns["queries"] = [told.opens(n) for n in grid]
+        both = zip(grid, columns["queries"], strict=True)
+        columns["cost"] = [judgment_cost * n + query_cost * opens for n, opens in both]
+    floor = _width(told, told.most, level)
+    return Plan(question, needed, level, columns, floor, _notes(told, needed, floor, level))
+
+
+def _check_aims(
+    half_width: float | None, power: float | None, effect: float | None, winner: float | None
+) -> None:
     wanted = [half_width is not None, power is not None or effect is not None, winner is not None]
     if sum(wanted) != 1 or (power is None) != (effect is None):
         raise EvenhandError(
@@ -293,60 +326,41 @@ def plan(
     ):
         if number is not None and not 0 < number < top:
             raise EvenhandError(f"the {name} must lie between 0 and {top:g}, got {number:g}")
-    z = float(special.ndtri(0.5 + level / 2))
 
-    def width(n: int) -> float:
-        return float(told.half_widths(n, level).mean())
 
-    def detects(n: int) -> float:
-        variance = _pair_variance(told, n)
-        if len(variance) == len(told.shares) and told.shares.any():
-            variance = variance[told.shares > 0]  # systems that return the same never differ
-        sd = np.sqrt(variance)
-        sure = np.where(sd > 0, (effect or 0.0) / np.where(sd > 0, sd, 1.0), np.inf)
-        return float(special.ndtr(sure - z).mean())
-
-    leads = _leader(told)
-    if half_width is not None:
-        question = f"half-width {half_width:g}"
-    elif power is not None:
-        question = f"power {power:g} for a difference of {effect:g}"
-    elif told.estimate is None:
+def _check_leader(told: Forecast) -> None:
+    if told.estimate is None:
         raise EvenhandError("nothing is judged yet: there is no leader", hint="judge a first round")
-    elif unknown := told.estimate.why_unranked():
+    if unknown := told.estimate.why_unranked():
         raise EvenhandError(f"who is likely the best cannot be foreseen: {unknown}")
-    else:
-        question = f"best with probability {winner:g}"
 
-    def aim(n: int) -> bool:
-        if half_width is not None:
-            return width(n) <= half_width
-        if power is not None:
-            return detects(n) >= power
-        return leads(n) >= (winner or 1.0)
 
-    needed = _least(aim, told.most)
-    if half_width is not None and told.estimate is not None:  # what is there may be enough
-        seen = told.estimate.for_population() if told.population else told.estimate
-        if float((seen.contrast_high - seen.contrast_low).mean() / 2) <= half_width:
-            needed = 0
-    grid = np.unique(
-        np.clip(
-            np.round((needed or told.most) * np.array([0.25, 0.5, 1.0, 2.0, 4.0])), 1, told.most
-        ).astype(int)
-    )
-    columns: dict[str, Any] = {"judgments": grid.tolist(), "half_width": [width(n) for n in grid]}
-    if effect is not None:
-        columns["power"] = [detects(n) for n in grid]
-    if told.estimate is not None and len(told.estimate.value) > 1:
-        columns["best"] = [leads(n) for n in grid]
-    if query_cost:
-        columns["queries"] = [told.opens(n) for n in grid]
-        both = zip(grid, columns["queries"], strict=True)
-        columns["cost"] = [judgment_cost * n + query_cost * opens for n, opens in both]
-    floor, notes = width(told.most), []
-    if query_cost and needed is not None:
-        notes += _cheaper(told, needed, query_cost, judgment_cost)
+def _width(told: Forecast, n: int, level: float) -> float:
+    """Mean half-width of the contrasts after n more judgments."""
+    return float(told.half_widths(n, level).mean())
+
+
+def _width_so_far(told: Forecast) -> float:
+    """Mean half-width of the contrasts now; infinite where nothing is judged."""
+    if told.estimate is None:
+        return float("inf")
+    seen = told.estimate.for_population() if told.population else told.estimate
+    return float((seen.contrast_high - seen.contrast_low).mean() / 2)
+
+
+def _power(told: Forecast, n: int, effect: float, level: float) -> float:
+    """Probability that the interval of a difference leaves out 0, after n more judgments."""
+    variance = _pair_variance(told, n)
+    if len(variance) == len(told.shares) and told.shares.any():
+        variance = variance[told.shares > 0]  # systems that return the same never differ
+    sd, z = np.sqrt(variance), float(special.ndtri(0.5 + level / 2))
+    sure = np.where(sd > 0, effect / np.where(sd > 0, sd, 1.0), np.inf)
+    return float(special.ndtr(sure - z).mean())
+
+
+def _notes(told: Forecast, needed: int | None, floor: float, level: float) -> tuple[str, ...]:
+    """What limits the plan."""
+    notes = []
     if needed is None and told.so_far.sum() > told.between.sum():
         notes.append(
             f"the rounds so far keep a weight of {1 - told.weight:.0%}, which leaves a half-width "
@@ -364,30 +378,7 @@ def plan(
             "nothing is judged yet: utilities are guessed from ranks, and the plan with them; plan "
             "again after a first round"
         )
-    return Plan(question, needed, level, columns, floor, tuple(notes))
-
-
-def _cheaper(told: Forecast, n: int, query_cost: float, judgment_cost: float) -> list[str]:
-    """What a design that opens few queries would bring at the price of n judgments."""
-    pool = told.design.goal.target.pool
-    price = judgment_cost * n + query_cost * told.opens(n)
-    made = open_queries(
-        told.size,
-        pool.query,
-        len(pool.queries),
-        budget=price,
-        query_cost=query_cost,
-        judgment_cost=judgment_cost,
-    )
-    here = _left(told.size, _included(told.design.q, n))
-    if made.variance >= 0.95 * here:
-        return []
-    judged = float((made.chance * made.judgments).sum() / made.chance.sum())
-    return [
-        f"at that price, {made.chance.sum():.0f} of {len(pool.queries):,} queries opened at random "
-        f"and {judged:.0f} pairs of each would leave {made.variance / here:.0%} of the round's "
-        "variance (`evenhand.decisions.query_costs.open_queries` says which)"
-    ]
+    return tuple(notes)
 
 
 def _least(aim: Callable[[int], bool], most: int) -> int | None:
