@@ -1,5 +1,7 @@
 from .algorithms import pivotal as pivotal
 from .algorithms import water_fill as water_fill
+from .combination import Combination as Combination
+from .combination import combined as combined
 from .document_pairs import PairDesign as PairDesign
 from .document_pairs import PairSample as PairSample
 from .document_pairs import draw_pairs as draw_pairs

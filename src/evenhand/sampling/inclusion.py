@@ -29,7 +29,7 @@ import numpy as np
 from evenhand.estimands.goals import Goal
 from evenhand.float64 import in_float64
 from evenhand.sampling.algorithms import cumulate
-from evenhand.sampling.samplers import layout
+from evenhand.sampling.samplers import SAMPLERS, layout
 from evenhand.sampling.samples import Sample
 
 __all__ = ["at_least_once", "together"]
@@ -51,7 +51,7 @@ def at_least_once(sample: Sample, goal: Goal) -> np.ndarray:
     numpy.ndarray
         float64, shape (cells,).
     """
-    if sample.sampler == "distinct":
+    if not SAMPLERS[sample.sampler].repeats:
         return sample.expected
     if sample.sampler == "slices":
         return _sliced(sample, goal)

@@ -33,6 +33,7 @@ up.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -121,6 +122,9 @@ class Sampler:
         E at the draws to how much each of them varies, 1 or less.
     repeats
         Whether a cell can be drawn twice.
+    order
+        The order in which it takes the cells of a goal, which `draw` gets fold by fold; None where
+        it has an order of its own.
     """
 
     name: str
@@ -129,6 +133,7 @@ class Sampler:
     residuals: Callable[[jax.Array, jax.Array, jax.Array, int], tuple[jax.Array, jax.Array]]
     free: Callable[[jax.Array], jax.Array]
     repeats: bool
+    order: Callable[[Goal], np.ndarray] | None = None
 
     def covariance(
         self, z: jax.Array, expected: jax.Array, fold: jax.Array, folds: int
@@ -136,6 +141,23 @@ class Sampler:
         """Covariance of ``z.sum(0)``, shape (m, m), and its degrees of freedom."""
         y, degrees = self.residuals(z, expected, fold, folds)
         return y.T @ y, degrees
+
+
+def slice_order(goal: Goal) -> np.ndarray:
+    """The telling order of the cells: sign of the contrast, best rank, query.
+
+    With several contrasts only rank and query order the cells.
+    """
+    pool = goal.target.pool
+    best = np.minimum.reduceat(pool.rank, pool.start[:-1])
+    sign = np.zeros(len(pool))
+    if len(goal.names) == 1:
+        sign = np.sign(goal.at(np.arange(len(pool)))[:, 0])
+    return np.lexsort((pool.query, best, sign))
+
+
+def _numbered(goal: Goal) -> np.ndarray:
+    return np.arange(len(goal.target.pool))
 
 
 SAMPLERS: dict[str, Sampler] = {
@@ -156,6 +178,7 @@ SAMPLERS: dict[str, Sampler] = {
             variance.collapsed,
             variance.all_free,
             repeats=True,
+            order=slice_order,
         ),
         Sampler(
             "iid",
@@ -164,33 +187,24 @@ SAMPLERS: dict[str, Sampler] = {
             variance.independent,
             variance.all_free,
             repeats=True,
+            order=_numbered,
         ),
     )
 }
 
 
-_expected = {name: jax.jit(law.expected) for name, law in SAMPLERS.items()}
-
-
-def slice_order(goal: Goal) -> np.ndarray:
-    """The telling order of the cells: sign of the contrast, best rank, query.
-
-    With several contrasts only rank and query order the cells.
-    """
-    pool = goal.target.pool
-    best = np.minimum.reduceat(pool.rank, pool.start[:-1])
-    sign = np.zeros(len(pool))
-    if len(goal.names) == 1:
-        sign = np.sign(goal.at(np.arange(len(pool)))[:, 0])
-    return np.lexsort((pool.query, best, sign))
+@functools.cache
+def _expected(sampler: str) -> Callable[[jax.Array, int], jax.Array]:
+    return jax.jit(SAMPLERS[sampler].expected)
 
 
 def layout(goal: Goal, sampler: str, fold: np.ndarray | None = None) -> np.ndarray:
-    """The order in which a sampler lays out the cells: telling for slices, and fold by fold."""
-    if sampler == "distinct" or (sampler == "iid" and fold is None):
-        return np.zeros(0, np.int64)  # an order of its own, or none
-    order = slice_order(goal) if sampler == "slices" else np.arange(len(goal.target.pool))
-    return order if fold is None else order[np.argsort(fold[order], kind="stable")]
+    """The order in which a sampler lays out the cells, fold by fold; empty where it has its own."""
+    order = SAMPLERS[sampler].order
+    if order is None:
+        return np.zeros(0, np.int64)
+    cells = order(goal)
+    return cells if fold is None else cells[np.argsort(fold[cells], kind="stable")]
 
 
 @in_float64
@@ -210,7 +224,7 @@ def expected_by_fold(
     fold
         Fold of each cell; None for one draw of all.
     """
-    law = _expected[sampler]
+    law = _expected(sampler)
     together = np.asarray(law(jnp.asarray(q), n))
     if fold is None:
         return together, None
@@ -312,7 +326,7 @@ def _in_pairs(key: jax.Array, sampler: str, q: np.ndarray, n: int) -> tuple[np.n
     if sampler == "iid" or n >= np.count_nonzero(q):
         fold, scattered = None, 0
     else:
-        fold, scattered = scatter(key, _expected[sampler](jnp.asarray(q), n), n)
+        fold, scattered = scatter(key, _expected(sampler)(jnp.asarray(q), n), n)
     return fold, scattered
 
 

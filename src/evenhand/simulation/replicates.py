@@ -219,10 +219,10 @@ def replicate_design(given: Replications, design: Design, sampler: str, budget: 
     interval = check_interval(chosen(given.interval, None))
     aim = matrix @ given.truth
     slack = 1e-9 * (1.0 + np.abs(aim))
-    # Bounded memory: a batch's draws and, for `distinct`, one shuffled pool for each of its
+    # Bounded memory: a batch's draws and, without repeats, one shuffled pool for each of its
     # studies.
     draws = budget * (k + len(matrix))
-    width = max(draws, 2 * len(expected) if sampler == "distinct" else 0)
+    width = max(draws, 0 if SAMPLERS[sampler].repeats else 2 * len(expected))
     batch = int(np.clip(1 << 25 >> int(width - 1).bit_length(), 8, given.count))
     devices = mesh()
     if devices is not None:  # each has memory of its own

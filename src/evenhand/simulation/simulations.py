@@ -232,7 +232,7 @@ def simulate(
     for budget in budgets:
         for name, plan in plans:
             support = int(np.count_nonzero(plan.q))
-            if budget < 1 or ("distinct" in samplers and budget > support):
+            if budget < 1 or (budget > support and not all(SAMPLERS[s].repeats for s in samplers)):
                 raise EvenhandError(
                     f"the budget must lie between 1 and the {support:,} pairs that design "
                     f"{name!r} can draw, got {budget:,}"

@@ -31,7 +31,7 @@ from evenhand.errors import EvenhandError, StudyError
 from evenhand.estimands.targets import Target
 from evenhand.priors.features import read_signals
 from evenhand.sampling.rounds import default_plan, planned_weights
-from evenhand.sampling.samplers import draw
+from evenhand.sampling.samplers import SAMPLERS, draw
 from evenhand.studies import round_files
 from evenhand.studies.receipts import Drawn
 from evenhand.studies.round_files import Record, Stored
@@ -194,7 +194,8 @@ def _check(
             + ("every pair could have been drawn before" if earlier else "no round was drawn"),
             hint="add a system first, or draw a round of all pairs (without --top-up)",
         )
-    if top_up and sampler == "distinct" and budget > n_cells - joined:
+    once = sampler in SAMPLERS and not SAMPLERS[sampler].repeats
+    if top_up and once and budget > n_cells - joined:
         raise StudyError(
             f"cannot top up by {budget:,} distinct pairs: {n_cells - joined:,} joined "
             "since the last round",
