@@ -47,6 +47,7 @@ from evenhand.studies import round_files, study_files
 from evenhand.studies.exports import Export, export
 from evenhand.studies.judgments import JudgmentStore
 from evenhand.studies.ledger import Ledger
+from evenhand.studies.options import DrawOptions, EstimateOptions
 from evenhand.studies.receipts import Drawn, Taken
 from evenhand.studies.snapshots import Snapshot
 from evenhand.studies.tasks import KINDS as TASKS
@@ -269,34 +270,8 @@ class Study:
         ----------
         budget
             Number of draws; of distinct pairs for the sampler ``distinct``.
-        utility
-            ``rank``, ``flat``, ``score``, a file of predicted grades (``qid docid value``), or a
-            `Utility` of yours; ``learned`` fits a model to all judgments so far.
-        kind, floor
-            See `evenhand.designs.proposals.design`. For the goals ``best`` and ``order``, an
-            ``optimal`` round is for the pairs that the rounds judged so far leave undecided.
-        sampler
-            ``distinct``, ``slices`` or ``iid``.
-        signals
-            Tables of what else is known of pairs (``qid docid value``), such as an LLM judge's
-            labels: whatever `read_qrels` takes, or ``{name: table}``. Models learn how far to trust
-            them, in this round's estimate and later ones.
-        model, method
-            For ``learned``: a model of `evenhand.priors.models` or your own, and how to fit it.
-        looks
-            Draw the budget as so many rounds at once, so that there is an estimate whenever one of
-            them is judged; only before the first judgment (`evenhand.studies.drawing`).
-        rejudge
-            Have all pairs of this round judged for it, by another assessor where they were judged
-            before: right where assessors disagree. Without it a judgment is as good as the truth,
-            and pairs that have one are not drawn again.
-        top_up
-            Draw only pairs that no earlier round could draw, since their systems joined later. What
-            earlier rounds say of the others stays as it is. Which pairs these are follows from when
-            systems arrived (`evenhand.sampling.rounds.weights_by_cell`); whether to top up should,
-            too. Such a round is none of the plan's.
-        seed
-            Of the draw; chosen at random and recorded by default.
+        utility, kind, floor, sampler, signals, model, method, looks, rejudge, top_up, seed
+            See `evenhand.studies.options.DrawOptions`.
 
         Returns
         -------
@@ -309,11 +284,7 @@ class Study:
         """
         from evenhand.studies.drawing import draw_rounds
 
-        earlier = self._rounds()
-        return draw_rounds(
-            self._snapshot(earlier),
-            lambda: self._snapshot(earlier),
-            budget,
+        options = DrawOptions(
             utility=utility,
             kind=kind,
             floor=floor,
@@ -325,6 +296,10 @@ class Study:
             rejudge=rejudge,
             top_up=top_up,
             seed=seed,
+        )
+        earlier = self._rounds()
+        return draw_rounds(
+            self._snapshot(earlier), lambda: self._snapshot(earlier), budget, options
         )
 
     def plan(
@@ -368,7 +343,7 @@ class Study:
             raise EvenhandError(
                 "one query says nothing of other queries", hint="ask for this set of queries"
             )
-        found = answer(at, level=level) if at.whole()[0] else None
+        found = answer(at, EstimateOptions(level=level)) if at.whole()[0] else None
         return plan(
             foresee(at, found, population=question == "population"),
             half_width=half_width,
@@ -511,27 +486,8 @@ class Study:
 
         Parameters
         ----------
-        level
-            Confidence level.
-        question
-            ``queries``: intervals for this set of queries; ``population``: for queries like these.
-        interval
-            One of `evenhand.intervals.intervals.INTERVALS`.
-        stop_when
-            A rule of `evenhand.decisions.stopping`: the intervals are then those of a look that may
-            be the last or not, and the answer says whether to stop.
-        bounds
-            Give bounds for systems that the rounds do not cover; for a ratio see
-            `evenhand.nonlinear.completions`.
-        combine
-            See `evenhand.estimation.importance.estimate`.
-        estimator
-            ``importance``, ``difference`` or ``cross-fitted`` (see
-            `evenhand.estimation.importance`), or ``self-normalised``
-            (`evenhand.estimation.self_normalised`); ``auto`` is cross-fitted where a round was
-            drawn by fold, and importance elsewhere and for betting intervals.
-        model, method
-            What learns the control variate, and how it is fitted.
+        level, question, interval, stop_when, bounds, combine, estimator, model, method
+            See `evenhand.studies.options.EstimateOptions`.
 
         Raises
         ------
@@ -540,8 +496,7 @@ class Study:
         """
         from evenhand.studies.estimating import answer
 
-        return answer(
-            self._snapshot(),
+        options = EstimateOptions(
             level=level,
             question=question,
             interval=interval,
@@ -552,6 +507,7 @@ class Study:
             model=model,
             method=method,
         )
+        return answer(self._snapshot(), options)
 
     def beliefs(
         self, *, model: Model | None = None, method: str = "laplace", seed: int = 0

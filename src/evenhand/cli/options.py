@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from evenhand.studies.options import MethodName, QuestionName, names_of
+
 __all__ = [
     "BASELINE",
     "FORMAT",
@@ -32,7 +34,7 @@ __all__ = [
 QUESTION = click.option(
     "--for",
     "question",
-    type=click.Choice(["queries", "population"]),
+    type=click.Choice(names_of(QuestionName)),
     default="queries",
     show_default=True,
     help="What the intervals answer for: this set of queries, or queries like these.",
@@ -86,7 +88,7 @@ QUERIES = click.option(
 )
 METHOD = click.option(
     "--method",
-    type=click.Choice(["laplace", "svi", "nuts"]),
+    type=click.Choice(names_of(MethodName)),
     default="laplace",
     show_default=True,
     help="How a model that learns is fitted.",

@@ -26,6 +26,7 @@ from evenhand.cli.options import (
     plot_option,
     signals_option,
 )
+from evenhand.studies.options import DesignName, EstimatorName, names_of
 
 __all__ = ["add", "draw", "estimate", "export", "judge", "new", "plan", "report", "serve"]
 
@@ -93,7 +94,7 @@ def add(study: str, runs: tuple[str, ...], order: str) -> None:
 @click.option(
     "--design",
     "kind",
-    type=click.Choice(["optimal", "minimax", "naive", "uniform"]),
+    type=click.Choice(names_of(DesignName)),
     default="optimal",
     show_default=True,
 )
@@ -188,7 +189,7 @@ def judge(study: str, files: tuple[str, ...], form: str, **options: Any) -> None
 )
 @click.option(
     "--estimator",
-    type=click.Choice(["auto", "importance", "difference", "cross-fitted", "self-normalised"]),
+    type=click.Choice(names_of(EstimatorName)),
     default="auto",
     show_default=True,
     help="With or without predictions that learn from the judgments, all unbiased; or by the mean "

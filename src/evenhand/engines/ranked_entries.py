@@ -170,9 +170,10 @@ def _texts(frame: nw.LazyFrame[Any], name: str, by: str | None = None) -> tuple[
     return tuple(found if by else sorted(found, key=str.encode))
 
 
-def _checked(frame: nw.LazyFrame[Any], second_moment: str | None) -> nw.LazyFrame[Any]:
-    """The columns under their own names and types, without a missing value."""
-    schema = frame.collect_schema()
+def _found_columns(
+    schema: Any, second_moment: str | None
+) -> tuple[dict[str, str | None], dict[str, str | None]]:
+    """The column of each role, and those of numbers under the names that they get."""
     found = {role: column_of(schema.names(), role) for role in ("system", "query", "document")}
     # A column `score` goes before `rank`, as in files of runs.
     key = "score" if column_of(schema.names(), "score") else "rank"
@@ -196,6 +197,13 @@ def _checked(frame: nw.LazyFrame[Any], second_moment: str | None) -> nw.LazyFram
     for name in numbers.values():
         if not schema[str(name)].is_numeric():
             raise FormatError(f"{name} is not a column of numbers, got {schema[str(name)]}")
+    return found, numbers
+
+
+def _checked(frame: nw.LazyFrame[Any], second_moment: str | None) -> nw.LazyFrame[Any]:
+    """The columns under their own names and types, without a missing value."""
+    found, numbers = _found_columns(frame.collect_schema(), second_moment)
+    key = "score" if "score" in found else "rank"
     texts = [
         nw.col(str(found[r])).cast(nw.String).alias(r) for r in ("system", "query", "document")
     ]

@@ -25,7 +25,7 @@ import numpy as np
 
 from evenhand.designs.utilities import Reach
 from evenhand.estimands.goals import Goal
-from evenhand.priors.prior import Prior
+from evenhand.priors.prior import Posterior, Prior
 from evenhand.sampling.labels import Labels
 from evenhand.sampling.rounds import Control, Round, stages
 
@@ -73,11 +73,9 @@ def cross_fit(
     past = tuple(range(min(stage))) if rounds[stage[0]].depends_on else ()
     seen = [rounds[i] for i in past]
     if not crossed:
-        return (
-            Control(np.zeros(len(goal.target.pool)))
-            if not past
-            else control(prior, rounds, stage[0])
-        )
+        if past:
+            return control(prior, rounds, stage[0])
+        return Control(np.zeros(len(goal.target.pool)))
     fold = rounds[crossed[0]].sample.fold
     assert fold is not None
     before, now = labels(seen), labels([rounds[i] for i in crossed])
@@ -93,25 +91,38 @@ def cross_fit(
     inner = dict(zip(couples, fitted[len(folds) :], strict=True))
     mean, gate = np.zeros(len(fold)), np.ones(len(folds))
     reaches: dict[Any, Reach | None] = {}
-    heard = now.averaged()
-    apart = fold[heard.cells]
-    weight = _gate_weights(goal, rounds, crossed, heard.cells) if couples else None
+    if couples:
+        seen_now = now.averaged()
+        weight = _gate_weights(goal, rounds, crossed, seen_now.cells)
+        gate = _gates(inner, folds, seen_now, fold[seen_now.cells], weight)
     for number, f in enumerate(folds):
         cells = np.flatnonzero(fold == f)
-        if couples and weight is not None:
-            product, square = 0.0, 0.0
-            for g in folds[folds != f]:
-                rows = np.flatnonzero(apart == g)
-                if len(rows):
-                    predicted = inner[min(f, g), max(f, g)].predict(heard.cells[rows]).mean
-                    product += (weight[rows] * heard.utility[rows]) @ predicted
-                    square += weight[rows] @ predicted**2
-            gate[number] = np.clip(product / square, 0.0, 1.0) if square > 0 else 0.0
         found = outer[f].predict(cells)
         mean[cells] = gate[number] * found.mean
         reaches[f] = found.reach and Reach(found.reach.gain, gate[number] * found.reach.chance)
     reach = _together(reaches, fold)
     return Control(mean, past=past, crossed=tuple(crossed), fold=fold, gate=gate, reach=reach)
+
+
+def _gates(
+    inner: Mapping[tuple[Any, Any], Posterior],
+    folds: np.ndarray,
+    seen: Labels,
+    apart: np.ndarray,
+    weight: np.ndarray,
+) -> np.ndarray:
+    """Equation (1) for each fold, from models that saw neither it nor what they predict."""
+    gate = np.zeros(len(folds))
+    for number, f in enumerate(folds):
+        product, square = 0.0, 0.0
+        for g in folds[folds != f]:
+            rows = np.flatnonzero(apart == g)
+            if len(rows):
+                predicted = inner[min(f, g), max(f, g)].predict(seen.cells[rows]).mean
+                product += (weight[rows] * seen.utility[rows]) @ predicted
+                square += weight[rows] @ predicted**2
+        gate[number] = np.clip(product / square, 0.0, 1.0) if square > 0 else 0.0
+    return gate
 
 
 def _together(reaches: Mapping[Any, Reach | None], fold: np.ndarray) -> Reach | None:

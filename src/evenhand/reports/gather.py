@@ -26,6 +26,7 @@ from evenhand.reports.facts import Facts, Look, Places, RoundFacts, Weights
 from evenhand.reports.summary import Planner, conclude
 from evenhand.sampling.labels import Judgments
 from evenhand.studies.estimating import answer
+from evenhand.studies.options import EstimateOptions
 from evenhand.studies.proposing import foresee
 from evenhand.studies.snapshots import Snapshot
 
@@ -66,25 +67,13 @@ def gather(
     check_level(level)
     settings, ledger, goal = at.settings, at.ledger, at.goal
     population = question == "population"
-    found = here = None
-    try:
-        found = here = answer(at, level=level, question=question)
-        if population:  # what a plan starts from
-            here = answer(at, level=level)
-        reason = ""
-    except MissingJudgments as error:
-        reason = _told(error)
-    except EvenhandError as error:
-        if population:
-            raise
-        reason = _told(error)
+    found, here, reason = _answers(at, level, question)
     several = found is not None and len(goal.target.systems) > 1
     rounds = tuple(
         RoundFacts(f.record, len(f.sample), len(f.sample.cells), len(missing))
         for f, missing in zip(ledger.files, ledger.missing(), strict=True)
     )
     standings = ranking(found) if found is not None and several else None
-    weights = None if found is None else _weights(found)
     calibrations, unread = _calibrations(at, level)
     warnings = [*_uncovered(found), *at.waiting(), *_heavy(found), *unread]
     warnings += [f"{one.round}: {fault}" for one in calibrations for fault in one.faults]
@@ -119,7 +108,7 @@ def gather(
         conclusion=conclude(found, standings, reason, _planner(at, here, population)),
         looks=_looks(at, found, level, question),
         places=_places(at),
-        weights=weights,
+        weights=None if found is None else _weights(found),
         calibrations=calibrations,
         warnings=tuple(warnings),
         notes=tuple(
@@ -131,6 +120,23 @@ def gather(
         },
         files=_files(at.folder, said),
     )
+
+
+def _answers(
+    at: Snapshot, level: float, question: str
+) -> tuple[Estimate | None, Estimate | None, str]:
+    """The answer, the one for this set of queries that a plan starts from, or why there is none."""
+    try:
+        found = answer(at, EstimateOptions(level=level, question=question))
+        if question == "queries":
+            return found, found, ""
+        return found, answer(at, EstimateOptions(level=level)), ""
+    except MissingJudgments as error:
+        return None, None, _told(error)
+    except EvenhandError as error:
+        if question != "queries":
+            raise
+        return None, None, _told(error)
 
 
 def _told(error: EvenhandError) -> str:
@@ -162,7 +168,7 @@ def _looks(at: Snapshot, found: Estimate | None, level: float, question: str) ->
             continue
         early = replace(at, ledger=replace(at.ledger, files=at.ledger.files[:n]))
         try:
-            before = answer(early, level=level, question=question)
+            before = answer(early, EstimateOptions(level=level, question=question))
         except EvenhandError:  # a ratio that had too few draws then
             continue
         looks.append(Look(tuple(whole[: whole.index(name) + 1]), before))

@@ -19,6 +19,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import special
@@ -262,34 +263,37 @@ def _baseline(found: Estimate) -> tuple[list[str], _Further | None]:
     matrix = found.goal.matrix
     gaps = sorted(_gaps(found, compared, matrix, alone=False), key=lambda gap: -gap.size)
     base = found.goal.target.systems[int(matrix[0].argmin())]
-    above = [gap for gap in gaps if gap.decided and gap.worse == base]
-    below = [gap for gap in gaps if gap.decided and gap.better == base]
     level = [gap for gap in gaps if gap.open]
-    same = [gap for gap in gaps if gap.same]
-    lost = [gap for gap in gaps if np.isnan(gap.size) and not gap.same]
-    clauses = []
-    if len(above) == 1:
-        clauses.append(f"{isolated(above[0].better)} beats {isolated(base)} {_by(found, above[0])}")
-    elif above:
-        clauses.append(
-            f"{len(above)} of {len(gaps)} systems beat {isolated(base)}, above all "
-            f"{isolated(above[0].better)} {_by(found, above[0])}"
-        )
-    elif gaps:
-        clauses.append(f"No system is shown to beat {isolated(base)}")
+    clauses = _beating(found, base, gaps)
+    below = [gap for gap in gaps if gap.decided and gap.better == base]
     if below:
         clauses.append(f"{_listed([gap.worse for gap in below])} {_is(below)} worse")
     others = [_other(gap, base) for gap in level]
     if others:
         clauses.append(f"{_listed(others)} cannot be told from {isolated(base)}")
-    if same:
-        clauses.append(f"{_listed([_other(gap, base) for gap in same])} {_is(same)} the same as it")
-    if lost:
-        clauses.append(f"{_listed([_other(gap, base) for gap in lost])} {_is(lost)} not covered")
+    for what, some in (
+        ("the same as it", [gap for gap in gaps if gap.same]),
+        ("not covered", [gap for gap in gaps if np.isnan(gap.size) and not gap.same]),
+    ):
+        if some:
+            clauses.append(f"{_listed([_other(gap, base) for gap in some])} {_is(some)} {what}")
     if not level:
         return clauses, None
     clause = "would decide" if len(level) == 1 else f"would decide on {isolated(others[0])}"
     return clauses, _decide(level[0], _level(found, compared), clause)
+
+
+def _beating(found: Estimate, base: str, gaps: Sequence[_Gap]) -> list[str]:
+    """Which systems beat the baseline."""
+    above = [gap for gap in gaps if gap.decided and gap.worse == base]
+    if len(above) == 1:
+        return [f"{isolated(above[0].better)} beats {isolated(base)} {_by(found, above[0])}"]
+    if above:
+        return [
+            f"{len(above)} of {len(gaps)} systems beat {isolated(base)}, above all "
+            f"{isolated(above[0].better)} {_by(found, above[0])}"
+        ]
+    return [f"No system is shown to beat {isolated(base)}"] if gaps else []
 
 
 def _other(gap: _Gap, base: str) -> str:
@@ -300,68 +304,104 @@ def _is(gaps: Sequence[_Gap]) -> str:
     return "is" if len(gaps) == 1 else "are"
 
 
+class _Field(NamedTuple):
+    """The leader of a ranking, and how all others compare with it, in their order."""
+
+    leader: str
+    twins: list[str]
+    rivals: list[tuple[str, _Gap]]
+    beaten: list[tuple[str, _Gap]]
+    gaps: list[_Gap]
+    of: dict[frozenset[str], _Gap]
+    pairs: Comparisons
+
+    @classmethod
+    def compared(cls, found: Estimate, standings: Standings) -> _Field:
+        """All pairs of systems, judged together."""
+        systems = found.goal.target.systems
+        first, second = np.triu_indices(len(systems), 1)
+        matrix = np.zeros((len(first), len(systems)))
+        matrix[np.arange(len(first)), first], matrix[np.arange(len(first)), second] = 1.0, -1.0
+        pairs = found.pairs
+        gaps = _gaps(found, pairs, matrix, alone=False)
+        of = {frozenset((gap.better, gap.worse)): gap for gap in gaps}
+        leader, *rest = standings.systems
+        against = [(other, of[frozenset((leader, other))]) for other in rest]
+        return cls(
+            leader,
+            [other for other, gap in against if gap.same],
+            [(other, gap) for other, gap in against if gap.open],
+            [(other, gap) for other, gap in against if gap.decided],
+            [gap for gap in gaps if not gap.same],
+            of,
+            pairs,
+        )
+
+
 def _ranked(found: Estimate, standings: Standings) -> tuple[list[str], _Further | None]:
     systems = found.goal.target.systems
     if not standings.systems:
         return ["No system is covered: pairs that it weighs could not be drawn"], None
-    compared = found.pairs
-    first, second = np.triu_indices(len(systems), 1)
-    matrix = np.zeros((len(first), len(systems)))
-    matrix[np.arange(len(first)), first], matrix[np.arange(len(first)), second] = 1.0, -1.0
-    gaps = _gaps(found, compared, matrix, alone=False)
-    of = {frozenset((gap.better, gap.worse)): gap for gap in gaps}
-    leader, *rest = standings.systems
-    against = [of[frozenset((leader, other))] for other in rest]
-    twins = [o for o, gap in zip(rest, against, strict=True) if gap.same]
-    rivals = [(o, gap) for o, gap in zip(rest, against, strict=True) if gap.open]
-    beaten = [(o, gap) for o, gap in zip(rest, against, strict=True) if gap.decided]
-    name = isolated(leader)
-    subject = f"{name} (and {_listed(twins)}, which {_same(twins)})" if twins else name
-    clauses = []
-    if not rivals and beaten:
-        clauses.append(f"{subject} is the best of {len(systems)} systems")
-        clauses.append(f"it beats {isolated(beaten[0][0])}, the next, {_by(found, beaten[0][1])}")
-    elif beaten:
-        nearest = f"{isolated(beaten[0][0])} {_by(found, beaten[0][1])}"
-        if len(beaten) > 1:
-            nearest = f"{len(beaten)} of {len(systems) - 1} others, the highest of them {nearest}"
-        clauses.append(f"{subject} leads, and beats {nearest}")
-    else:
-        clauses.append(f"No system is shown to be the best; {subject} leads")
-    if not rivals and not beaten:
-        clauses = [f"All {len(systems)} systems return the same: no judgment can tell them apart"]
-    if rivals:
-        clauses.append(f"{_listed([o for o, _ in rivals])} cannot be told from {name}")
-    if len(rest) < len(systems) - 1:
+    field = _Field.compared(found, standings)
+    clauses = _leading(found, field)
+    if field.rivals:
+        others = _listed([other for other, _ in field.rivals])
+        clauses.append(f"{others} cannot be told from {isolated(field.leader)}")
+    if len(standings.systems) < len(systems):
         lost = [s for s in systems if s not in standings.systems]
         clauses.append(f"{_listed(lost)} {'is' if len(lost) == 1 else 'are'} not covered")
-    tellable = [gap for gap in gaps if not gap.same]
-    apart = sum(gap.decided for gap in tellable)
-    if len(tellable) > 1 and found.goal.kind != "best":
+    apart = sum(gap.decided for gap in field.gaps)
+    if len(field.gaps) > 1 and found.goal.kind != "best":
         are = "is" if apart == 1 else "are"
-        clauses.append(f"{apart:,} of {len(tellable):,} pairs {are} told apart")
-    level = _level(found, compared)
-    if found.goal.kind == "best":
+        clauses.append(f"{apart:,} of {len(field.gaps):,} pairs {are} told apart")
+    return clauses, _open_question(found, standings, field)
+
+
+def _leading(found: Estimate, field: _Field) -> list[str]:
+    """Who leads, and whom it beats."""
+    systems, beaten = found.goal.target.systems, field.beaten
+    if not field.rivals and not beaten:
+        return [f"All {len(systems)} systems return the same: no judgment can tell them apart"]
+    subject = isolated(field.leader)
+    if field.twins:
+        subject = f"{subject} (and {_listed(field.twins)}, which {_same(field.twins)})"
+    if not beaten:
+        return [f"No system is shown to be the best; {subject} leads"]
+    nearest = f"{isolated(beaten[0][0])} {_by(found, beaten[0][1])}"
+    if not field.rivals:
+        return [
+            f"{subject} is the best of {len(systems)} systems",
+            f"it beats {isolated(beaten[0][0])}, the next, {_by(found, beaten[0][1])}",
+        ]
+    if len(beaten) > 1:
+        nearest = f"{len(beaten)} of {len(systems) - 1} others, the highest of them {nearest}"
+    return [f"{subject} leads, and beats {nearest}"]
+
+
+def _open_question(found: Estimate, standings: Standings, field: _Field) -> _Further | None:
+    """What further judgments would decide first."""
+    kind, rivals = found.goal.kind, field.rivals
+    if kind == "best":
         if not rivals:
-            return clauses, None
-        further = _Further(
+            return None
+        return _Further(
             {"winner": found.level, "level": found.level},
             "would decide which is the best",
             f"More judgments: in one further round, until the leader is the best with probability "
             f"{percent(found.level)}, if values are as estimated.",
         )
-        return clauses, further
-    if found.goal.kind == "order":
-        next_to = [of[frozenset(two)] for two in zip(standings.systems, rest, strict=False)]
-        undecided = sorted((gap for gap in next_to if gap.open), key=lambda gap: -gap.size)
-        gap = undecided[0] if undecided else None
+    if kind == "order":
+        order = zip(standings.systems, standings.systems[1:], strict=False)
+        next_to = [field.of[frozenset(two)] for two in order]
+        gap = max((gap for gap in next_to if gap.open), key=lambda gap: gap.size, default=None)
     else:
         gap = rivals[0][1] if rivals else None
     if gap is None:
-        return clauses, None
-    alone = len(tellable) - apart == 1 or (found.goal.kind == "rank" and len(rivals) == 1)
+        return None
+    open_pairs = sum(not gap.decided for gap in field.gaps)
+    alone = open_pairs == 1 or (kind == "rank" and len(rivals) == 1)
     two = f"would tell {isolated(gap.better)} from {isolated(gap.worse)}"
-    return clauses, _decide(gap, level, "would decide" if alone else two)
+    return _decide(gap, _level(found, field.pairs), "would decide" if alone else two)
 
 
 def _same(twins: Sequence[str]) -> str:

@@ -207,36 +207,13 @@ def simulate(
     EvenhandError
         If a budget, design or sampler cannot be used.
     """
-    goal.target.check_linear()
-    check_level(level)
-    kind = check_interval(chosen(interval, None))
-    if kind.bets or kind.foresees:
-        raise EvenhandError(
-            f"{interval} intervals are made from each draw, and simulations keep sums of draws",
-            hint="take 'auto', or call `evenhand.estimate` for studies of your own",
-        )
-    if replications < 2:
-        raise EvenhandError(f"a simulation needs at least 2 replications, got {replications}")
     samplers, learn = list(samplers), list(learn)
     focus = list(focus) if goal.kind in FOCUSED else []
-    if any(rounds < 1 for rounds in learn + focus):
-        raise EvenhandError(f"a study has at least one round, got {min(learn + focus)}")
-    for name in samplers:
-        if name not in SAMPLERS:
-            raise EvenhandError(
-                f"unknown sampler {name!r}", hint=f"known are {', '.join(SAMPLERS)}"
-            )
+    _check_names(goal, samplers, [*learn, *focus], replications, level, interval)
     plans = [
         (d, plan_named(d, goal, floor)) if isinstance(d, str) else (d.name, d) for d in designs
     ]
-    for budget in budgets:
-        for name, plan in plans:
-            support = int(np.count_nonzero(plan.q))
-            if budget < 1 or (budget > support and not all(SAMPLERS[s].repeats for s in samplers)):
-                raise EvenhandError(
-                    f"the budget must lie between 1 and the {support:,} pairs that design "
-                    f"{name!r} can draw, got {budget:,}"
-                )
+    _check_budgets(budgets, plans, samplers)
 
     def told(done: int) -> None:
         if progress is not None:
@@ -276,6 +253,49 @@ def simulate(
         replications=replications,
         level=level,
     )
+
+
+def _check_names(
+    goal: Goal,
+    samplers: Sequence[str],
+    rounds: Sequence[int],
+    replications: int,
+    level: float,
+    interval: str,
+) -> None:
+    """Refuse what cannot be simulated."""
+    goal.target.check_linear()
+    check_level(level)
+    kind = check_interval(chosen(interval, None))
+    if kind.bets or kind.foresees:
+        raise EvenhandError(
+            f"{interval} intervals are made from each draw, and simulations keep sums of draws",
+            hint="take 'auto', or call `evenhand.estimate` for studies of your own",
+        )
+    if replications < 2:
+        raise EvenhandError(f"a simulation needs at least 2 replications, got {replications}")
+    if any(number < 1 for number in rounds):
+        raise EvenhandError(f"a study has at least one round, got {min(rounds)}")
+    for name in samplers:
+        if name not in SAMPLERS:
+            raise EvenhandError(
+                f"unknown sampler {name!r}", hint=f"known are {', '.join(SAMPLERS)}"
+            )
+
+
+def _check_budgets(
+    budgets: Sequence[int], plans: Sequence[tuple[str, Design]], samplers: Sequence[str]
+) -> None:
+    """Refuse budgets that a design cannot fill."""
+    once = not all(SAMPLERS[name].repeats for name in samplers)
+    for budget in budgets:
+        for name, plan in plans:
+            support = int(np.count_nonzero(plan.q))
+            if budget < 1 or (once and budget > support):
+                raise EvenhandError(
+                    f"the budget must lie between 1 and the {support:,} pairs that design "
+                    f"{name!r} can draw, got {budget:,}"
+                )
 
 
 def simulate_runs(

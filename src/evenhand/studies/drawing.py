@@ -15,30 +15,30 @@ from __future__ import annotations
 
 import importlib.metadata
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from evenhand.designs.proposals import Design
-from evenhand.designs.utilities import Utility
 from evenhand.errors import EvenhandError, StudyError
 from evenhand.estimands.targets import Target
 from evenhand.priors.features import read_signals
 from evenhand.sampling.rounds import default_plan, planned_weights
 from evenhand.sampling.samplers import SAMPLERS, draw
+from evenhand.sampling.samples import Sample
 from evenhand.studies import round_files
+from evenhand.studies.options import DrawOptions
 from evenhand.studies.receipts import Drawn
 from evenhand.studies.round_files import Record, Stored
 from evenhand.studies.snapshots import Snapshot
 
 if TYPE_CHECKING:
-    from evenhand.priors.models import Model
+    from evenhand.studies.proposing import Proposal
 
 __all__ = ["draw_rounds"]
 
@@ -46,23 +46,9 @@ _VERSIONS = ("evenhand", "jax", "numpy", "numpyro")
 
 
 def draw_rounds(
-    at: Snapshot,
-    again: Callable[[], Snapshot],
-    budget: int,
-    *,
-    utility: str | Path | Utility = "rank",
-    kind: str = "optimal",
-    floor: float = 0.1,
-    sampler: str = "distinct",
-    signals: Sequence[Any] | Mapping[str, Any] = (),
-    model: Model | None = None,
-    method: str = "laplace",
-    looks: int = 1,
-    rejudge: bool = False,
-    top_up: bool = False,
-    seed: int | None = None,
+    at: Snapshot, again: Callable[[], Snapshot], budget: int, options: DrawOptions
 ) -> Drawn:
-    """Design the next round, draw it, and write it; options as in `evenhand.study.Study.draw`.
+    """Design the next round, draw it, and write it.
 
     Parameters
     ----------
@@ -72,6 +58,8 @@ def draw_rounds(
         Gives the same rounds with the judgments that there are by then.
     budget
         Number of draws, of all looks together.
+    options
+        As of `evenhand.study.Study.draw`.
 
     Raises
     ------
@@ -81,82 +69,106 @@ def draw_rounds(
     from evenhand.nonlinear.kinds import kind_of
     from evenhand.studies.proposing import propose
 
-    target, earlier = at.goal.target, at.ledger.files
-    pool = target.pool
+    earlier, pool, of = at.ledger.files, at.goal.target.pool, kind_of(at.goal.target.measure)
     joined = max((r.record.cells for r in earlier), default=0)
-    _check(at, budget, looks, sampler, joined, rejudge=rejudge, top_up=top_up)
-    of = kind_of(target.measure)
+    _check(at, budget, joined, options)
     of.check_draws(at.goal, budget + sum(r.record.budget for r in earlier))
-    given = read_signals(pool, signals)
-    first = joined if top_up else 0
+    signals = read_signals(pool, options.signals)
+    first = joined if options.top_up else 0
     cells = np.arange(len(pool))
-    known = np.flatnonzero(np.isfinite(at.ledger.utility()) & (cells >= first) & (not rejudge))
-    left_out = np.isin(cells, known) | (cells < first) if len(known) or first else None
-    seed = secrets.randbits(32) if seed is None else seed
-    proposal = propose(
-        at,
-        utility,
-        left_out=left_out,
-        signals=given,
-        kind=kind,
-        floor=floor,
-        model=model,
-        method=method,
+    known = np.flatnonzero(
+        np.isfinite(at.ledger.utility()) & (cells >= first) & (not options.rejudge)
     )
-    made, notes = proposal.design, proposal.notes
+    left_out = np.isin(cells, known) | (cells < first) if len(known) or first else None
+    seed = secrets.randbits(32) if options.seed is None else options.seed
+    proposal = propose(at, options, left_out=left_out, signals=signals)
     budgets = {
-        len(earlier) + look: budget // looks + (look <= budget % looks)
-        for look in range(1, looks + 1)
+        len(earlier) + look: budget // options.looks + (look <= budget % options.looks)
+        for look in range(1, options.looks + 1)
     }
     samples = {
         number: draw(
             jax.random.fold_in(jax.random.key(seed), number),
-            made,
+            proposal.design,
             n,
-            sampler=sampler,
+            sampler=options.sampler,
             in_pairs=of.in_pairs,
         )
         for number, n in budgets.items()
     }
     # Read last: a judgment that came in meanwhile counts as seen, which is the safe side.
-    ledger = again().ledger
+    ledger, notes = again().ledger, proposal.notes
     judged = ledger.judged()
     if judged.any() and at.settings.plan is None and not first:
         notes = [*notes, *_small(budget, [r.record for r in earlier])]
-    waits = np.isnan(ledger.utility()) | rejudge
-    save_posterior = None
+    common = {
+        "seed": seed,
+        "depends_on": tuple(r.record.name for r in earlier if judged[r.sample.draws].any()),
+        "known": len(known),
+        "signals": tuple(signals),
+        "mark": ledger.mark,
+        "first": first,
+    }
+    stored = [
+        Stored(
+            _record(at, number, budgets[number], sample, proposal, options, **common),
+            sample,
+            known,
+            signals,
+        )
+        for number, sample in samples.items()
+    ]
+    waits = np.isnan(ledger.utility()) | options.rejudge
+    drawn = _written(at, stored, waits, proposal)
+    notes = _notes(notes, proposal.design, at.goal.target)
+    return replace(drawn[0], later=tuple(drawn[1:]), notes=notes)
+
+
+def _record(
+    at: Snapshot,
+    number: int,
+    budget: int,
+    sample: Sample,
+    proposal: Proposal,
+    options: DrawOptions,
+    **common: Any,
+) -> Record:
+    """What a round's folder says of how it was drawn."""
+    pool, gap = at.goal.target.pool, proposal.design.gap
+    return Record(
+        name=round_files.named(number),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions={p: importlib.metadata.version(p) for p in _VERSIONS},
+        budget=budget,
+        sampler=options.sampler,
+        design=proposal.design.name,
+        floor=options.floor,
+        cells=len(pool),
+        pool=round_files.fingerprint(pool),
+        gap=None if gap is None else gap.relative,
+        folds=sample.n_folds,
+        scattered=sample.scattered,
+        systems=pool.systems,
+        rejudge=options.rejudge,
+        **common,
+    )
+
+
+def _written(
+    at: Snapshot, rounds: Sequence[Stored], waits: np.ndarray, proposal: Proposal
+) -> list[Drawn]:
+    """Write rounds that were drawn; `waits` says which cells are still to be judged."""
+    save_posterior, drawn, waits = None, [], waits.copy()
     if proposal.posterior is not None:
         from evenhand.priors.diagnostics import save
 
         save_posterior = partial(save, proposal.posterior)
-    pairs, drawn = round_files.fingerprint(pool), list[Drawn]()
-    for number, sample in samples.items():
-        record = Record(
-            name=round_files.named(number),
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            versions={p: importlib.metadata.version(p) for p in _VERSIONS},
-            budget=budgets[number],
-            sampler=sampler,
-            design=made.name,
-            floor=floor,
-            seed=seed,
-            depends_on=tuple(r.record.name for r in earlier if judged[r.sample.draws].any()),
-            cells=len(pool),
-            pool=pairs,
-            gap=None if made.gap is None else made.gap.relative,
-            folds=sample.n_folds,
-            scattered=sample.scattered,
-            known=len(known),
-            signals=tuple(given),
-            systems=pool.systems,
-            rejudge=rejudge,
-            mark=ledger.mark,
-            first=first,
-        )
+    for one in rounds:
+        record, sample = one.record, one.sample
         todo = sample.cells[waits[sample.cells]]
         waits[todo] = False  # what an earlier look asks for is asked for
         path = round_files.save(
-            at.folder, Stored(record, sample, known, given), made.q, pool, todo, save_posterior
+            at.folder, one, proposal.design.q, at.goal.target.pool, todo, save_posterior
         )
         drawn.append(
             Drawn(
@@ -165,29 +177,21 @@ def draw_rounds(
                 n_draws=len(sample),
                 n_distinct=len(sample.cells),
                 n_new=len(todo),
-                design=made.name,
-                sampler=sampler,
-                seed=seed,
+                design=record.design,
+                sampler=record.sampler,
+                seed=record.seed,
             )
         )
-    return replace(drawn[0], later=tuple(drawn[1:]), notes=_notes(notes, made, at.goal.target))
+    return drawn
 
 
-def _check(
-    at: Snapshot,
-    budget: int,
-    looks: int,
-    sampler: str,
-    joined: int,
-    *,
-    rejudge: bool,
-    top_up: bool,
-) -> None:
+def _check(at: Snapshot, budget: int, joined: int, options: DrawOptions) -> None:
     """Refuse what cannot be drawn.
 
     `joined` is the number of cells that there were when a round was last drawn.
     """
     earlier, plan, n_cells = at.ledger.files, at.settings.plan, len(at.goal.target.pool)
+    looks, sampler, top_up = options.looks, options.sampler, options.top_up
     if top_up and not 0 < joined < n_cells:
         raise StudyError(
             "there is nothing to top up: "
@@ -205,7 +209,7 @@ def _check(
         raise EvenhandError(
             f"cannot look {looks:,} times at {budget:,} draws", hint="--looks 4, or leave it out"
         )
-    if looks > 1 and (rejudge or top_up):
+    if looks > 1 and (options.rejudge or top_up):
         raise EvenhandError(
             "a round that is judged again or tops up is drawn as one",
             hint="leave out --looks",

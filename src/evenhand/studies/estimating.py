@@ -18,47 +18,27 @@ from evenhand.estimands.goals import Goal
 from evenhand.estimation.cross_fitting import control, cross_fit
 from evenhand.estimation.estimates import Estimate
 from evenhand.estimation.self_normalised import estimate_normalised
-from evenhand.intervals.confidence import INTERVAL
 from evenhand.intervals.intervals import check_interval, chosen
 from evenhand.measures.base import is_sum
 from evenhand.nonlinear.design_goals import guessed
 from evenhand.nonlinear.kinds import kind_of
-from evenhand.priors.models import Model
 from evenhand.sampling.rounds import Control, Round, stages
+from evenhand.studies.options import EstimateOptions
 from evenhand.studies.round_files import Stored
 from evenhand.studies.snapshots import Snapshot
 
-__all__ = ["ESTIMATORS", "answer"]
-
-ESTIMATORS = ("auto", "importance", "difference", "cross-fitted", "self-normalised")
+__all__ = ["answer"]
 
 
-def answer(
-    at: Snapshot,
-    *,
-    level: float = 0.95,
-    question: str = "queries",
-    interval: str = INTERVAL,
-    stop_when: str | None = None,
-    bounds: bool = False,
-    combine: str = "planned",
-    estimator: str = "auto",
-    model: Model | None = None,
-    method: str = "laplace",
-) -> Estimate:
-    """Estimate systems and contrasts; options as in `evenhand.study.Study.estimate`.
+def answer(at: Snapshot, options: EstimateOptions | None = None) -> Estimate:
+    """Estimate systems and contrasts.
 
     Raises
     ------
     MissingJudgments
         If no round is wholly judged.
     """
-    if estimator not in ESTIMATORS:
-        raise EvenhandError(
-            f"unknown estimator {estimator!r}", hint=f"known are {', '.join(ESTIMATORS)}"
-        )
-    if question not in ("queries", "population"):
-        raise EvenhandError(f"unknown question {question!r}", hint="'queries' or 'population'")
+    options = EstimateOptions() if options is None else options
     rounds, files = at.whole()
     waiting = at.waiting()
     if not rounds:
@@ -69,19 +49,33 @@ def answer(
             if waiting
             else f"evenhand draw {at.folder} --budget N",
         )
-    if stop_when is not None:
-        check_rule(stop_when)
-        level = level_at(level, len(rounds))
-    measure, goal = at.goal.target.measure, at.goal
-    if estimator == "auto" and check_interval(chosen(interval, None)).bets:
+    if options.stop_when is not None:
+        check_rule(options.stop_when)
+        options = replace(options, level=level_at(options.level, len(rounds)))
+    found = _estimate(at, rounds, files, options)
+    if options.question == "population":
+        found = found.for_population()
+    if options.stop_when is not None:
+        found = stopped(found, options.stop_when)
+    notes = [f"left out, {text}" for text in waiting]
+    return replace(found, notes=(*found.notes, *notes, *at.notes()))
+
+
+def _estimate(
+    at: Snapshot, rounds: Sequence[Round], files: Sequence[Stored], options: EstimateOptions
+) -> Estimate:
+    """By the estimator that the options name, of the kind that the measure is."""
+    goal, bounds = at.goal, options.bounds
+    measure, kind = goal.target.measure, kind_of(goal.target.measure)
+    estimator = options.estimator
+    if estimator == "auto" and check_interval(chosen(options.interval, None)).bets:
         estimator = "importance"  # the only one that they are for
     common: dict[str, Any] = {
-        "level": level,
-        "interval": interval,
+        "level": options.level,
+        "interval": options.interval,
         "planned": at.planned(rounds),
-        "combine": combine,
+        "combine": options.combine,
     }
-    kind = kind_of(measure)
     if estimator == "self-normalised" and (bounds or not is_sum(measure)):
         raise EvenhandError(
             "self-normalised estimates are of sums of utilities, and have no bounds"
@@ -95,22 +89,15 @@ def answer(
         )
     kind.check_draws(goal, sum(len(one.sample) for one in rounds))
     if estimator == "self-normalised":
-        found = estimate_normalised(goal, rounds, **common, top_utility=at.top_utility)
-    else:
-        if kind.controls:
-            asked = goal
-            if kind.design_goal is not None:
-                mean = guessed(goal.target.pool, at.top_utility)
-                asked = kind.design_goal(goal, mean, np.zeros_like(mean), 1.0)
-            controls = _controls(at, asked, rounds, files, combine, estimator, model, method)
-            common |= {"controls": controls, "bounds": bounds, "top_utility": at.top_utility}
-        found = kind.estimate(goal, rounds, **common)
-    if question == "population":
-        found = found.for_population()
-    if stop_when is not None:
-        found = stopped(found, stop_when)
-    notes = [f"left out, {text}" for text in waiting]
-    return replace(found, notes=(*found.notes, *notes, *at.notes()))
+        return estimate_normalised(goal, rounds, **common, top_utility=at.top_utility)
+    if kind.controls:
+        asked = goal
+        if kind.design_goal is not None:
+            mean = guessed(goal.target.pool, at.top_utility)
+            asked = kind.design_goal(goal, mean, np.zeros_like(mean), 1.0)
+        controls = _controls(at, asked, rounds, files, replace(options, estimator=estimator))
+        common |= {"controls": controls, "bounds": bounds, "top_utility": at.top_utility}
+    return kind.estimate(goal, rounds, **common)
 
 
 def _controls(
@@ -118,16 +105,13 @@ def _controls(
     goal: Goal,
     rounds: Sequence[Round],
     files: Sequence[Stored],
-    combine: str,
-    estimator: str,
-    model: Model | None,
-    method: str,
+    options: EstimateOptions,
 ) -> list[Control | None] | None:
     """The control variate of each stage, from the signals and systems that there were by then.
 
     What came later may have been made with the judgments that are to be corrected.
     """
-    by_fold = any(r.sample.fold is not None for r in rounds)
+    by_fold, estimator = any(r.sample.fold is not None for r in rounds), options.estimator
     if estimator == "importance" or (estimator == "auto" and not by_fold):
         return None
     if estimator == "cross-fitted" and not by_fold:
@@ -136,9 +120,11 @@ def _controls(
             hint="rounds of at least 40 pairs are drawn by fold",
         )
     found: list[Control | None] = []
-    for stage in stages(rounds, combine):
+    for stage in stages(rounds, options.combine):
         systems = files[stage[-1]].record.systems or None
-        prior = at.prior(files[: stage[-1] + 1], systems=systems, model=model, method=method)
+        prior = at.prior(
+            files[: stage[-1] + 1], systems=systems, model=options.model, method=options.method
+        )
         if estimator == "difference":
             late = rounds[stage[0]].depends_on
             found.append(control(prior, rounds, stage[0]) if late else None)

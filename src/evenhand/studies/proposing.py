@@ -24,11 +24,11 @@ from evenhand.nonlinear.design_goals import guessed
 from evenhand.nonlinear.kinds import kind_of
 from evenhand.nonlinear.rating_errors import score_grade
 from evenhand.sampling.rounds import default_plan, planned_weights, stages
+from evenhand.studies.options import DrawOptions, EstimateOptions
 from evenhand.studies.snapshots import Snapshot
 
 # NumPyro takes half a second to import, which a round that learns nothing need not wait for.
 if TYPE_CHECKING:
-    from evenhand.priors.models import Model
     from evenhand.priors.prior import NumPyroPosterior
 
 __all__ = ["Proposal", "foresee", "propose"]
@@ -55,14 +55,10 @@ class Proposal:
 
 def propose(
     at: Snapshot,
-    utility: str | Path | Utility = "rank",
+    options: DrawOptions,
     *,
     left_out: np.ndarray | None = None,
     signals: Mapping[str, np.ndarray] | None = None,
-    kind: str = "optimal",
-    floor: float = 0.1,
-    model: Model | None = None,
-    method: str = "laplace",
     thorough: bool = True,
 ) -> Proposal:
     """Design the next round.
@@ -71,20 +67,20 @@ def propose(
     ----------
     at
         The study as it is.
-    utility, kind, floor, model, method
-        As in `evenhand.study.Study.draw`.
+    options
+        Its utility, design and model.
     left_out
         Cells that it is not to draw; bool, shape (cells,).
     signals
-        Those given with this round.
+        Those given with this round, as arrays by cell.
     thorough
         Ask of a model also what takes longer (`evenhand.priors.diagnostics.doubts`).
     """
     notes: list[str] = []
-    posterior = None
+    posterior, utility, kind, floor = None, options.utility, options.kind, options.floor
     if isinstance(utility, str) and utility == "learned":
         if len(at.ledger.labels):
-            prior = at.prior(extra=signals, model=model, method=method)
+            prior = at.prior(extra=signals, model=options.model, method=options.method)
             posterior = prior.fit([at.ledger.to_learn()])[0]
         else:
             notes.append("nothing is judged yet: this round is designed from ranks")
@@ -92,7 +88,7 @@ def propose(
     asked = at.goal
     if at.goal.kind in FOCUSED and kind == "optimal":
         # With a model where the round has one anyway: who leads is then known better.
-        asked, told = _focused(at, "importance" if posterior is None else "auto", method)
+        asked, told = _focused(at, "importance" if posterior is None else "auto", options.method)
         notes.append(told)
     focuses = asked is not at.goal
     of = kind_of(asked.target.measure)
@@ -157,7 +153,7 @@ def _focused(at: Snapshot, estimator: str, method: str) -> tuple[Goal, str]:
     from evenhand.studies.estimating import answer
 
     try:
-        found = answer(at, estimator=estimator, method=method)
+        found = answer(at, EstimateOptions(estimator=estimator, method=method))
     except MissingJudgments:
         return at.goal, "no round is wholly judged yet: this round is for all pairs alike"
     made = focused(at.goal, found)
@@ -187,7 +183,7 @@ def foresee(at: Snapshot, found: Estimate | None, *, population: bool = False) -
     learn = found is not None and found.estimator != "importance"
     proposal = propose(
         at,
-        "learned" if learn else "rank",
+        DrawOptions(utility="learned" if learn else "rank"),
         left_out=known if known.any() else None,
         thorough=False,
     )
