@@ -16,7 +16,7 @@ estimates agree to rounding.
 Accelerators are used all by themselves if there is more than one. ``with spread(devices):`` says
 otherwise: some of them, one alone, or the processors' cores, which JAX takes for devices if asked
 before it starts (``XLA_FLAGS=--xla_force_host_platform_device_count=8``). With one device nothing
-of this room is in the way.
+here costs time.
 """
 
 from __future__ import annotations

@@ -233,6 +233,31 @@ def evaluate(
     if any(isinstance(measure, Listwise) for measure in wanted):
         lists = lists.ordered()
 
+    values, counted, missing = _of_lists(wanted, lists)
+    share = np.divide(missing, counted, out=np.full_like(missing, np.nan), where=counted > 0)
+    return Evaluation(
+        measures=wanted,
+        systems=runs.systems,
+        queries=tuple(known.to_pylist()),
+        values=values,
+        unjudged=share,
+        notes=(
+            *runs.notes,
+            *qrels.notes,
+            *(() if prels is None else prels.notes),
+            *_query_notes(runs.systems, qrels, known, answered, ignored),
+            *_norm_notes(wanted, lists, known),
+            *_fault_notes(wanted, answered),
+            *_unjudged_notes(wanted, runs.systems, counted, missing),
+        ),
+    )
+
+
+def _of_lists(
+    wanted: Sequence[Linear | Listwise], lists: Lists
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Values by measure, system and query; documents that count, and those of them not judged."""
+    k, n = lists.n_systems, lists.n_queries
     values = np.empty((len(wanted), k, n))
     counted, missing = np.empty((2, len(wanted), k))
     hit = np.flatnonzero(lists.pair >= 0)
@@ -254,23 +279,7 @@ def evaluate(
         counts = weight != 0
         counted[m] = _count(lists.system, lists.rank, counts, k)
         missing[m] = counted[m] - _count(lists.system[hit], hit_rank, counts, k)
-    share = np.divide(missing, counted, out=np.full_like(missing, np.nan), where=counted > 0)
-    return Evaluation(
-        measures=wanted,
-        systems=runs.systems,
-        queries=tuple(known.to_pylist()),
-        values=values,
-        unjudged=share,
-        notes=(
-            *runs.notes,
-            *qrels.notes,
-            *(() if prels is None else prels.notes),
-            *_query_notes(runs.systems, qrels, known, answered, ignored),
-            *_norm_notes(wanted, lists, known),
-            *_fault_notes(wanted, answered),
-            *_unjudged_notes(wanted, runs.systems, counted, missing),
-        ),
-    )
+    return values, counted, missing
 
 
 def asks_sampling(measures: str | Measure | Iterable[str | Measure]) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from evenhand.errors import PrecisionError
 
 # JAX takes half a second to import, which a command that computes nothing need not wait for: this
-# room and those of what is estimated import it where it is used.
+# module and `estimands` import it where it is used.
 if TYPE_CHECKING:
     import jax
 

@@ -130,7 +130,7 @@ class Study:
             depth = max(measure.cutoff, least_depth(measure))
         asked = None if queries is None else read_queries(queries)
         given = len(runs) == 1 and isinstance(runs[0], Runs)
-        # Not given a name here, so that what was read makes room once pairs are numbered.
+        # Not given a name here: its memory is free once pairs are numbered.
         cells = pool(
             runs[0] if given else read_runs(*runs, order=order), depth=depth, queries=asked
         )

@@ -13,7 +13,7 @@ from evenhand.estimands.matrices import diagonal_and_row, parts
 from evenhand.estimands.pools import pool
 from evenhand.estimands.targets import Target
 from evenhand.formats.runs import read_runs
-from evenhand.intervals import pool_moments as room
+from evenhand.intervals import pool_moments
 from evenhand.intervals.pool_moments import events
 from evenhand.measures import grammar
 
@@ -39,7 +39,7 @@ def by_tables(monkeypatch, function):
     """What a function gives where nothing is summed by entry."""
     with monkeypatch.context() as patch:
         patch.setattr(contrasts, "adds_in_order", lambda: False)
-        patch.setattr(room, "adds_in_order", lambda: False)
+        patch.setattr(pool_moments, "adds_in_order", lambda: False)
         return function()
 
 

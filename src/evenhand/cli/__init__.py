@@ -1,6 +1,6 @@
 """The command line: each command one library call of the same name and words.
 
-The only rooms that print or exit. Results go to stdout, progress and notes to stderr; exit status
+The only modules that print or exit. Results go to stdout, progress and notes to stderr; exit status
 0 is done, 1 failed, 2 misused. Imports that take long wait until a command needs them.
 """
 

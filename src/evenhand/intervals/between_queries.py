@@ -1,4 +1,4 @@
-r"""From this set of queries to queries like these.
+r"""Between-query variance: from this set of queries to queries like these.
 
 Estimates answer for *this* set of queries. Where its queries are themselves a sample of those that
 users ask, what a system is worth to *them* is also uncertain because other queries might have been

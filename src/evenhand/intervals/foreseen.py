@@ -1,4 +1,4 @@
-r"""What predictions lead the whole pool to expect of a variance, before it is seen in the draws.
+r"""The variance that predictions lead to expect, before it shows in the draws.
 
 Where residuals are of predictions m_c, of every cell it is known how likely it was to be drawn and,
 up to a scale, how large its residual is likely to be: p_c (`likely`). All draws together tell the

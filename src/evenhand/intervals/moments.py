@@ -1,4 +1,4 @@
-r"""What the rounds of a study say of contrasts, beyond their sum: moments of draws and of the pool.
+r"""Second to fourth moments of an estimate's terms, for intervals.
 
 An interval needs more than a variance where relevance is rare: the draws then hold few cells that
 count, and say little of those that they missed. But of every cell of the pool a_c and E_c are

@@ -1,4 +1,4 @@
-r"""What could have been drawn: sums over the whole pool of the terms that draws would have.
+r"""Expected moments of the terms under the design, summed over the pool.
 
 Of every cell a_c and E_c are known, whatever is drawn. With y_c = sqrt(1 - E_c) |a_c| / E_c (no
 root for draws with replacement) and p_c what the ranks say of the chance of relevance,

@@ -318,8 +318,8 @@ def _held(
     most = np.zeros((len(pool.queries), len(levels.gain)))
     np.add.at(most, pool.query, open_to)
     at_most = gradient(pool, goal.target.measure, levels._replace(least=most))
-    room = at_most.by_query.T / len(pool.queries) - value
-    return np.where(room < 0, np.maximum(change, room), np.minimum(change, room))
+    gap = at_most.by_query.T / len(pool.queries) - value
+    return np.where(gap < 0, np.maximum(change, gap), np.minimum(change, gap))
 
 
 def _ahead(pool: Pool, found: Combination, foretold: Sequence[np.ndarray | None]) -> np.ndarray:

@@ -135,27 +135,10 @@ def estimate_ratio(
 
     near = Near.of(goal, rounds, found, steady=True)
     plain, bias = corrected(near)
-    pool, notes = goal.target.pool, []
-    if correct:
-        notes.append(
-            f"{goal.target.measure} is a ratio: estimates are not exactly unbiased; the bias that "
-            f"the draws show, {np.abs(bias.sum(0)).max():.2g} at most, is taken off"
-        )
-    n_queries = len(pool.queries)
-    silent = int(np.sum(near.levels.counts(pool)[:, 0] <= 1e-9))
-    if silent:
-        notes.append(
-            f"{silent} of {n_queries:,} queries have no relevant draw and count 0: too low where "
-            "they have a relevant document"
-        )
+    notes = _notes(near, bias if correct else None)
     out = plain.covered < 1
     if bounds and out.any():
-        top = goal.target.measure.top_utility if top_utility is None else top_utility
-        if top is None:
-            raise SupportError(
-                f"bounds need the largest utility of a pair; {goal.target.measure} knows none",
-                hint="name the scale of the grades",
-            )
+        top = _top(goal, top_utility)
         least, most = (
             corrected(Near.of(goal, rounds, found, steady=True, completed=end, top=top))[0]
             for end in (worst, best)
@@ -170,6 +153,34 @@ def estimate_ratio(
             f"{top:g}: systems that are not covered have bounds that hold for all of them"
         )
     return replace(plain, notes=(*notes, *plain.notes))
+
+
+def _notes(near: Near, bias: np.ndarray | None) -> list[str]:
+    """How much bias was taken off, and which queries have nothing relevant."""
+    pool, measure, notes = near.goal.target.pool, near.goal.target.measure, []
+    if bias is not None:
+        notes.append(
+            f"{measure} is a ratio: estimates are not exactly unbiased; the bias that "
+            f"the draws show, {np.abs(bias.sum(0)).max():.2g} at most, is taken off"
+        )
+    silent = int(np.sum(near.levels.counts(pool)[:, 0] <= 1e-9))
+    if silent:
+        notes.append(
+            f"{silent} of {len(pool.queries):,} queries have no relevant draw and count 0: too low "
+            "where they have a relevant document"
+        )
+    return notes
+
+
+def _top(goal: Goal, top_utility: float | None) -> float:
+    """The largest utility a pair can have, which bounds need."""
+    top = goal.target.measure.top_utility if top_utility is None else top_utility
+    if top is None:
+        raise SupportError(
+            f"bounds need the largest utility of a pair; {goal.target.measure} knows none",
+            hint="name the scale of the grades",
+        )
+    return top
 
 
 def _within_range(by_query: np.ndarray, bias: np.ndarray) -> np.ndarray:

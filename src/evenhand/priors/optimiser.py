@@ -1,4 +1,4 @@
-r"""Down the energy of a model to its mode.
+r"""Find the posterior mode by damped Newton and BFGS steps on the negative log density.
 
 A Hessian H in d parameters costs d gradients. So few are made, and gradients do the rest: a round
 starts from H, damped where it is not that of a valley (Levenberg and Marquardt), and goes on with

@@ -37,7 +37,7 @@ def _room(names: Iterable[str]) -> float:
 def _axes(
     rows: float, names: Sequence[str] = (), *, columns: int = 1, across: float = WIDTH, below=0.55
 ) -> tuple[Figure, list[Axes]]:
-    """Axes with room for names on the left, each `rows` high; sizes do not hang on fonts."""
+    """Axes with space for names on the left, each `rows` high; sizes do not hang on fonts."""
     left = _room(shortened(n) for n in names)
     height = rows + below + 0.35
     fig = Figure(figsize=(across, height))

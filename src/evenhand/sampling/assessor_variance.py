@@ -1,9 +1,9 @@
-r"""What it adds to a variance that assessors disagree.
+r"""Variance due to disagreement between assessors.
 
 The utility of a cell is what assessors say of it on average. Who happened to judge it moves the
 estimate even where the draw did not: a cell that is drawn for certain still counts by the
 assessors it got. The samplers' covariance holds the part of that noise that comes with the draws;
-this room adds the rest.
+this module adds the rest.
 
 Say that estimates take in the mean judgment r_c of cell c with the coefficient kappa_c a_c, added
 up over all rounds that share the judgment: omega / E for a draw, omega where it was known and left

@@ -83,8 +83,8 @@ def fold_sizes(expected: np.ndarray, support: np.ndarray) -> np.ndarray:
     sizes = np.minimum(np.maximum(np.floor(expected), support > 0), support).astype(np.int64)
     while (left := n - sizes.sum()) != 0:
         # At most a few steps: remainders are below 1.
-        room = sizes < support if left > 0 else sizes > (support > 0)
-        lack = np.where(room, (expected - sizes) * np.sign(left), -np.inf)
+        open_folds = sizes < support if left > 0 else sizes > (support > 0)
+        lack = np.where(open_folds, (expected - sizes) * np.sign(left), -np.inf)
         sizes[np.argmax(lack)] += np.sign(left)
     return sizes
 

@@ -1,4 +1,4 @@
-"""The desk: where assessors get pairs and hand in answers, each stored before it is acknowledged.
+"""Answers: assessors get pairs and hand in answers, each stored before it is acknowledged.
 
 A grade is one transaction of `evenhand.studies.judgments.JudgmentStore`, whose row carries the
 nonce of the form in its source (``serve:NONCE``): row and nonce are on the disk together or not at

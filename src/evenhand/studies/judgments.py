@@ -1,4 +1,4 @@
-"""What assessors said, kept for good.
+"""The store of a study's judgments: append-only and durable, in SQLite.
 
 The judgments of a study live in one SQLite file, a `JudgmentStore`. What it guarantees:
 

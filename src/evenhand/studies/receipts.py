@@ -1,4 +1,4 @@
-"""What an act on a study answers: a round was drawn, judgments were taken in."""
+"""Results of drawing a round and of taking in judgments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is of a study at one moment, which is all that a proposal or an answer may look at.
+"""An immutable view of a study: settings, goal, rounds, judgments.
 
 A `Snapshot` is read once, so that whatever is made from it is of one state of the judgments,
 though assessors go on meanwhile.
