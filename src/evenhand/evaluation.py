@@ -209,13 +209,7 @@ def evaluate(
     wanted = _measures(measures)
     if not isinstance(runs, Runs | Pool):
         runs = read_runs(runs)
-    prels = None
-    if not isinstance(qrels, Qrels | Prels):
-        qrels = read_prels(qrels) if asks_sampling(wanted) else read_qrels(qrels)
-    if isinstance(qrels, Prels):
-        prels, qrels = qrels, qrels.qrels
-    if not len(qrels):
-        raise EvenhandError(f"{qrels.source} holds no judgment")
+    qrels, prels = _judgments(qrels, wanted)
     if queries is not None:
         known: pa.Array = pa.array(sorted({str(q) for q in queries}, key=str.encode), pa.string())
     else:
@@ -223,11 +217,9 @@ def evaluate(
     if not len(known):
         raise EvenhandError("there are no queries to evaluate on")
 
-    depths = [_depth(measure) for measure in wanted]
-    depth = None if None in depths else max(d for d in depths if d is not None)
     if isinstance(runs, Pool):
         _check_depth(runs, wanted)
-    lists, ignored = _lists(runs, qrels, known, depth, prels)
+    lists, ignored = _lists(runs, qrels, known, _deepest(wanted), prels)
     k, n = lists.n_systems, lists.n_queries
     answered = np.bincount(lists.number[lists.rank == 1], minlength=k * n).reshape(k, n) > 0
     if any(isinstance(measure, Listwise) for measure in wanted):
@@ -251,6 +243,16 @@ def evaluate(
             *_unjudged_notes(wanted, runs.systems, counted, missing),
         ),
     )
+
+
+def _judgments(given: Any, wanted: Sequence[Linear | Listwise]) -> tuple[Qrels, Prels | None]:
+    """The judgments, and how they were sampled where they tell."""
+    if not isinstance(given, Qrels | Prels):
+        given = read_prels(given) if asks_sampling(wanted) else read_qrels(given)
+    qrels, prels = (given.qrels, given) if isinstance(given, Prels) else (given, None)
+    if not len(qrels):
+        raise EvenhandError(f"{qrels.source} holds no judgment")
+    return qrels, prels
 
 
 def _of_lists(
@@ -294,6 +296,12 @@ def _measures(measures: str | Measure | Iterable[str | Measure]) -> tuple[Linear
     if not wanted:
         raise EvenhandError("no measure was given", hint="give one like P@10 or DCG@100")
     return tuple(wanted.values())
+
+
+def _deepest(wanted: Sequence[Linear | Listwise]) -> int | None:
+    """The last rank that any of the measures looks at; None where one looks at all."""
+    depths = [_depth(measure) for measure in wanted]
+    return None if None in depths else max(d for d in depths if d is not None)
 
 
 def _depth(measure: Linear | Listwise) -> int | None:

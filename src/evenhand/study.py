@@ -129,11 +129,8 @@ class Study:
         if depth is None and measure.cutoff is not None:
             depth = max(measure.cutoff, least_depth(measure))
         asked = None if queries is None else read_queries(queries)
-        given = len(runs) == 1 and isinstance(runs[0], Runs)
-        # Not given a name here: its memory is free once pairs are numbered.
-        cells = pool(
-            runs[0] if given else read_runs(*runs, order=order), depth=depth, queries=asked
-        )
+        # Runs get no name here: their memory is free once pairs are numbered.
+        cells = pool(_read(runs, order), depth=depth, queries=asked)
         study_files.check_storable(cells)
         goals.goal(targets.target(cells, measure), goal, system=baseline)
         settings = study_files.Settings(
@@ -149,16 +146,12 @@ class Study:
             grades=None if grades is None else tuple(sorted({float(g) for g in grades})),
             plan=None if plan is None else tuple(int(n) for n in plan),
         )
-        if settings.plan is not None and (not settings.plan or min(settings.plan) < 1):
-            raise EvenhandError(
-                f"a plan names at least one round of at least one draw, got {list(settings.plan)}"
-            )
+        settings.check_plan()
         with round_files.appearing(folder, f"{folder} exists already") as work:
             study_files.write(work, settings, cells)
             JudgmentStore.create(work / "judgments.sqlite")
         study = cls(folder, settings)
-        study.__dict__["pool"] = cells
-        study.__dict__["_files"] = (folder / "systems-001.parquet",)
+        study.__dict__.update(pool=cells, _files=(folder / "systems-001.parquet",))
         return study
 
     @classmethod
@@ -426,19 +419,7 @@ class Study:
             ids = named_queries(queries, self.pool.queries.to_pylist())
             told = [ids.get(" ".join(text.split()), text) for text in table.queries.to_pylist()]
             table = replace(table, queries=pa.array(told, pa.string()))
-        cells = self.pool.cells_of(table)
-        wanted = np.zeros(len(self.pool) + 1, bool)
-        wanted[np.concatenate([r.sample.draws for r in drawn])] = True
-        rows = np.flatnonzero(wanted[cells])
-        if not len(rows) and len(table):
-            raise StudyError(
-                f"none of the {len(table):,} judgments of {table.source} is of a pair that this "
-                "study drew",
-                hint="are they for another study?",
-            )
-        if self.settings.grades is not None:
-            table.check_grades(self.settings.grades, rows)
-        self.measure.utility(table.grade[rows])  # refuses what it can make no utility of
+        rows = self._rows_wanted(table, drawn)
         intake = self.store.add(
             table.queries.take(pa.array(table.query[rows])).to_pylist(),
             table.documents.take(pa.array(table.document[rows])).to_pylist(),
@@ -468,6 +449,22 @@ class Study:
             missing=waits,
             notes=tuple(notes),
         )
+
+    def _rows_wanted(self, table: Qrels, drawn: Sequence[round_files.Stored]) -> np.ndarray:
+        """Which judgments are of pairs that a round drew; refuses grades that cannot be."""
+        wanted = np.zeros(len(self.pool) + 1, bool)
+        wanted[np.concatenate([r.sample.draws for r in drawn])] = True
+        rows = np.flatnonzero(wanted[self.pool.cells_of(table)])
+        if not len(rows) and len(table):
+            raise StudyError(
+                f"none of the {len(table):,} judgments of {table.source} is of a pair that this "
+                "study drew",
+                hint="are they for another study?",
+            )
+        if self.settings.grades is not None:
+            table.check_grades(self.settings.grades, rows)
+        self.measure.utility(table.grade[rows])  # refuses what it can make no utility of
+        return rows
 
     def estimate(
         self,
@@ -621,3 +618,10 @@ class Study:
     def notes(self) -> list[str]:
         """A sentence for each group of identical systems, and for queries left unanswered."""
         return self._snapshot().notes()
+
+
+def _read(runs: Sequence[Any], order: str) -> Runs:
+    """One table of runs, read or given."""
+    if len(runs) == 1 and isinstance(runs[0], Runs):
+        return runs[0]
+    return read_runs(*runs, order=order)

@@ -276,6 +276,27 @@ DESIGNS: dict[str, Callable[[Goal, Utility], tuple[jax.Array, Gap | None]]] = {
 }
 
 
+def _check_asked(goal: Goal, utility: Utility, kind: str, floor: float, guard_share: float) -> None:
+    """Refuse what no design can be made of."""
+    goal.target.check_linear()
+    if goal.target.whole is not None:
+        raise SupportError(
+            "only some pairs of this pool are at hand: a design over them could draw no others",
+            hint="design and draw where the pool is (`evenhand.engines`)",
+        )
+    if kind not in DESIGNS:
+        raise EvenhandError(f"unknown design {kind!r}", hint=f"known are {', '.join(DESIGNS)}")
+    if not 0 <= floor <= 1:
+        raise EvenhandError(f"the floor must lie in [0, 1], got {floor:g}")
+    if not 0 <= guard_share <= 1:
+        raise EvenhandError(f"the share of the guard must lie in [0, 1], got {guard_share:g}")
+    if np.shape(utility.second_moment) != (len(goal.target.pool),):
+        raise EvenhandError(
+            f"the utility has {np.size(utility.second_moment):,} cells, "
+            f"the pool {len(goal.target.pool):,}"
+        )
+
+
 @in_float64
 def design(
     goal: Goal,
@@ -320,23 +341,7 @@ def design(
         If `kind` is unknown, `floor` is not in [0, 1], the utility is not of this pool, or nothing
         is left to draw.
     """
-    goal.target.check_linear()
-    if goal.target.whole is not None:
-        raise SupportError(
-            "only some pairs of this pool are at hand: a design over them could draw no others",
-            hint="design and draw where the pool is (`evenhand.engines`)",
-        )
-    if kind not in DESIGNS:
-        raise EvenhandError(f"unknown design {kind!r}", hint=f"known are {', '.join(DESIGNS)}")
-    if not 0 <= floor <= 1:
-        raise EvenhandError(f"the floor must lie in [0, 1], got {floor:g}")
-    if not 0 <= guard_share <= 1:
-        raise EvenhandError(f"the share of the guard must lie in [0, 1], got {guard_share:g}")
-    if np.shape(utility.second_moment) != (len(goal.target.pool),):
-        raise EvenhandError(
-            f"the utility has {np.size(utility.second_moment):,} cells, "
-            f"the pool {len(goal.target.pool):,}"
-        )
+    _check_asked(goal, utility, kind, floor, guard_share)
     free = np.ones(len(goal.target.pool)) if known is None else np.where(known, 0.0, 1.0)
     if not free.any():
         raise EvenhandError("every pair is judged: there is nothing left to draw")

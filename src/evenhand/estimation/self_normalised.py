@@ -211,19 +211,7 @@ def estimate_normalised(
         If a drawn pair is not judged.
     """
     target, pool = goal.target, goal.target.pool
-    target.check_linear()
-    if (target.measure.top_utility if top_utility is None else top_utility) is None:
-        raise SupportError(
-            f"self-normalised estimates are of bounded utilities, and {target.measure} knows no "
-            "largest one",
-            hint="name the scale when the study starts (evenhand new ... --grades 0,1,2), or take "
-            "--estimator importance",
-        )
-    if target.whole is not None:
-        raise SupportError(
-            "self-normalised estimates need every pair of each list, and only some are at hand",
-            hint="estimate what was drawn in an engine by --estimator importance",
-        )
+    _check_bounded(target, top_utility)
     found = combined(goal, rounds, planned=planned, combine=combine)
     k, reached = len(target.systems), found.reached()
     place = pool.query[target.cell].astype(np.int64) * k + target.system
@@ -237,15 +225,8 @@ def estimate_normalised(
     own = np.where(told, lists.weight * lists.mean - bias, 0.0)
     by_query = np.where(told, own, lists.weight * _over(own.sum(0), enough))  # equation (4)
     scale = np.where(told, _over(lists.weight, lists.held), 0.0) * _over(total, enough)
-    utility = known_utility(rounds, len(pool))
-    drawn = np.isfinite(utility)
     scaled = target.weight * scale.reshape(-1)[place]
-    away = np.nan_to_num(utility)[target.cell] - lists.mean.reshape(-1)[place]
-    share = _over(
-        target.weight * _reach(found, len(pool))[target.cell], lists.held.reshape(-1)[place]
-    )
-    without = np.where(share < 1.0 - 1e-9, 1.0 - share, 1.0)
-    weight = np.where(drawn[target.cell], scaled * away / without, 0.0)
+    weight = _weights(target, found, rounds, lists, place, scaled)
     weight = np.where(reached[target.cell], weight, target.weight)
     disagreed, *_ = noise(replace(goal, target=replace(target, weight=scaled)), found)
     plain = estimate(
@@ -260,8 +241,49 @@ def estimate_normalised(
         by_query=by_query,
         top_utility=1.0,
     )
+    notes = _notes(told, bias if correct else None)
+    answer = plain.moved(by_query.sum(0), _over(inside, total))
+    return replace(answer, estimator="self-normalised", notes=(*notes, *answer.notes))
+
+
+def _check_bounded(target: Target, top_utility: float | None) -> None:
+    """Refuse measures and pools that self-normalised estimates are not for."""
+    target.check_linear()
+    if (target.measure.top_utility if top_utility is None else top_utility) is None:
+        raise SupportError(
+            f"self-normalised estimates are of bounded utilities, and {target.measure} knows no "
+            "largest one",
+            hint="name the scale when the study starts (evenhand new ... --grades 0,1,2), or take "
+            "--estimator importance",
+        )
+    if target.whole is not None:
+        raise SupportError(
+            "self-normalised estimates need every pair of each list, and only some are at hand",
+            hint="estimate what was drawn in an engine by --estimator importance",
+        )
+
+
+def _weights(
+    target: Target,
+    found: Combination,
+    rounds: Sequence[Round],
+    lists: _Lists,
+    place: np.ndarray,
+    scaled: np.ndarray,
+) -> np.ndarray:
+    """The weight (3) of each entry, 0 where its cell was not drawn; shape (entries,)."""
+    utility = known_utility(rounds, len(target.pool))
+    away = np.nan_to_num(utility)[target.cell] - lists.mean.reshape(-1)[place]
+    reach = _reach(found, len(target.pool))[target.cell]
+    share = _over(target.weight * reach, lists.held.reshape(-1)[place])
+    without = np.where(share < 1.0 - 1e-9, 1.0 - share, 1.0)
+    return np.where(np.isfinite(utility)[target.cell], scaled * away / without, 0.0)
+
+
+def _notes(told: np.ndarray, bias: np.ndarray | None) -> list[str]:
+    """How much bias was taken off, and how many lists have too few draws."""
     notes = []
-    if correct:
+    if bias is not None:
         notes.append(
             "self-normalised estimates are not exactly unbiased; bias O(1/n); what the draws show "
             f"of it, {np.abs(np.where(told, bias, 0.0).sum(0)).max():.2g} at most, is taken off"
@@ -271,8 +293,7 @@ def estimate_normalised(
             f"{int((~told).sum()):,} of {told.size:,} lists have fewer than {LEAST} draws and "
             "count with the mean of their system's others"
         )
-    answer = plain.moved(by_query.sum(0), _over(inside, total))
-    return replace(answer, estimator="self-normalised", notes=(*notes, *answer.notes))
+    return notes
 
 
 def _check_told(goal: Goal, share: np.ndarray) -> None:

@@ -48,7 +48,7 @@ relevance*, for judging so; Schnabel et al. 2016, Table 1, for the measures.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -182,6 +182,89 @@ class PreferenceEstimate(IntervalTable):
         return {**self._found("queries"), "notes": list(self.notes)}
 
 
+def _checked_interval(name: str) -> intervals.Interval:
+    """The interval of this name, where it is for judged preferences."""
+    kind = intervals.check_interval(intervals.chosen(name, None))
+    if kind.bets or kind.foresees:
+        raise SupportError(
+            f"{kind.name} intervals are for documents that are graded, not for judged preferences",
+            hint="take the interval auto",
+        )
+    return kind
+
+
+@dataclass(slots=True, eq=False)
+class _Sums:
+    """What the rounds add up to, systems and contrasts side by side."""
+
+    both: np.ndarray
+    higher: np.ndarray
+    events: np.ndarray
+    covariance: np.ndarray
+    contrast_covariance: np.ndarray
+    seen: np.ndarray
+    variances: list[np.ndarray] = field(default_factory=list)
+    degrees: list[int] = field(default_factory=list)
+    keys: list[np.ndarray] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, goal: Goal) -> _Sums:
+        """Of no round yet."""
+        k, m = len(goal.target.systems), len(goal.names)
+        return cls(
+            np.zeros(k + m),
+            np.zeros((2, k + m)),
+            np.zeros((4, k + m)),
+            np.zeros((k, k)),
+            np.zeros((m, m)),
+            np.zeros(k),
+        )
+
+    def add(
+        self,
+        goal: Goal,
+        given: np.ndarray,
+        weight: float,
+        stage: Sequence[PairRound],
+        one: PairRound,
+        rounds: Sequence[PairRound],
+    ) -> None:
+        """Add a round of a stage that has this weight."""
+        sample = one.sample
+        paired, upper = _paired(goal.target, given, sample)
+        counts = np.any(paired, axis=1)
+        _check_judged(one, counts, rounds)
+        first, second = (np.nan_to_num(x)[:, None] for x in (one.first_better, one.second_better))
+        worth = paired * np.where(upper, second, first)
+        terms = _one_round(worth, goal.matrix, _scale(weight, stage, sample))
+        total, covariance, contrast_covariance, higher = map(np.asarray, terms)
+        self.both += total
+        self.covariance += covariance
+        self.contrast_covariance += contrast_covariance
+        self.variances.append(np.concatenate([np.diag(covariance), np.diag(contrast_covariance)]))
+        self.degrees.append(len(sample) - 1)
+        self.higher += higher
+        self.events += _events_ahead(goal, given, weight, stage, one)
+        self.seen += worth.sum(0)
+        self.keys.append(sample.keys[counts])
+
+    def moments(self, goal: Goal, given: np.ndarray) -> TermMoments:
+        """What intervals are made from."""
+        events = self.events
+        floor, ceiling = _range(goal, given)
+        return TermMoments(
+            estimate=self.both,
+            variance=np.sum(self.variances, 0),
+            third=self.higher[0],
+            fourth=self.higher[1],
+            event=events[3] / np.where(events[0] > 0, events[0], 1.0),
+            side=np.abs(events[1]) / np.where(events[2] > 0, events[2], 1.0),
+            degrees=intervals.welch(np.array(self.variances), np.array(self.degrees)),
+            floor=floor,
+            ceiling=ceiling,
+        )
+
+
 @in_float64
 def estimate_preferences(
     goal: Goal,
@@ -235,13 +318,7 @@ def estimate_preferences(
     ([0.0, 0.3], ('x - y',))
     """
     intervals.check_level(level)
-    interval = intervals.chosen(interval, None)
-    kind = intervals.check_interval(interval)
-    if kind.bets or kind.foresees:
-        raise SupportError(
-            f"{interval} intervals are for documents that are graded, not for judged preferences",
-            hint="take the interval auto",
-        )
+    kind = _checked_interval(interval)
     target, given = goal.target, shares(goal.target)
     _check_rounds(target, rounds)
     fixed = [one for one in rounds if not one.depends_on]
@@ -251,56 +328,15 @@ def estimate_preferences(
     omega = planned_weights(
         default_plan(len(stages)) if planned is None else np.asarray(planned[: len(stages)])
     )
-    k, m = len(target.systems), len(goal.names)
-    # Systems and contrasts side by side.
-    both, sums, events = np.zeros(k + m), np.zeros((2, k + m)), np.zeros((4, k + m))
-    covariance, contrast_covariance = np.zeros((k, k)), np.zeros((m, m))
-    variances, degrees, keys, seen = [], [], [], np.zeros(k)
+    k, sums = len(target.systems), _Sums.of(goal)
     for weight, stage in zip(omega, stages, strict=True):
         _check_support(target, given, stage)
         for one in stage:
-            sample = one.sample
-            paired, upper = _paired(target, given, sample)
-            counts = np.any(paired, axis=1)
-            _check_judged(one, counts, rounds)
-            first, second = (
-                np.nan_to_num(x)[:, None] for x in (one.first_better, one.second_better)
-            )
-            worth = paired * np.where(upper, second, first)
-            terms = _one_round(worth, goal.matrix, _scale(weight, stage, sample))
-            total, cov, contrast_cov, higher = map(np.asarray, terms)
-            both += total
-            covariance += cov
-            contrast_covariance += contrast_cov
-            variances.append(np.concatenate([np.diag(cov), np.diag(contrast_cov)]))
-            degrees.append(len(sample) - 1)
-            sums += higher
-            events += _events_ahead(goal, given, weight, stage, one)
-            seen += worth.sum(0)
-            keys.append(sample.keys[counts])
-    variance = np.sum(variances, 0)
-    floor, ceiling = _range(goal, given)
-    moments = TermMoments(
-        estimate=both,
-        variance=variance,
-        third=sums[0],
-        fourth=sums[1],
-        event=events[3] / np.where(events[0] > 0, events[0], 1.0),
-        side=np.abs(events[1]) / np.where(events[2] > 0, events[2], 1.0),
-        degrees=intervals.welch(np.array(variances), np.array(degrees)),
-        floor=floor,
-        ceiling=ceiling,
-    )
+            sums.add(goal, given, weight, stage, one, rounds)
+    moments = sums.moments(goal, given)
     low, high = kind.limits(moments, level)
-    std_error = np.sqrt(variance)
-    silent = (seen == 0) & (ceiling[:k] > 0)
-    notes = []
-    if silent.any():
-        names = [target.systems[j] for j in np.flatnonzero(silent)]
-        notes.append(
-            f"no judged pair of {listed(names)} is swapped: its estimate and interval say nothing "
-            "yet"
-        )
+    std_error, both = np.sqrt(moments.variance), moments.estimate
+    silent = (sums.seen == 0) & (moments.ceiling[:k] > 0)
     return PreferenceEstimate(
         goal=goal,
         level=level,
@@ -312,16 +348,26 @@ def estimate_preferences(
         contrast_std_error=std_error[k:],
         contrast_low=low[k:],
         contrast_high=high[k:],
-        covariance=covariance,
-        contrast_covariance=contrast_covariance,
+        covariance=sums.covariance,
+        contrast_covariance=sums.contrast_covariance,
         degrees=moments.degrees[:k],
         contrast_degrees=moments.degrees[k:],
-        interval=interval,
+        interval=kind.name,
         weights=omega,
         n_rounds=len(rounds),
         n_draws=sum(len(one.sample) for one in rounds),
-        n_judged=len(np.unique(np.concatenate(keys))),
-        notes=tuple(notes),
+        n_judged=len(np.unique(np.concatenate(sums.keys))),
+        notes=_notes(target, silent),
+    )
+
+
+def _notes(target: Target, silent: np.ndarray) -> tuple[str, ...]:
+    """Which systems draws say nothing of yet; bool, shape (systems,)."""
+    if not silent.any():
+        return ()
+    names = [target.systems[j] for j in np.flatnonzero(silent)]
+    return (
+        f"no judged pair of {listed(names)} is swapped: its estimate and interval say nothing yet",
     )
 
 

@@ -114,12 +114,15 @@ def gather(
         notes=tuple(
             note for note in notes if note not in silent and not note.startswith("left out, ")
         ),
-        versions={
-            "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in PACKAGES},
-        },
+        versions=_versions(),
         files=_files(at.folder, said),
     )
+
+
+def _versions() -> dict[str, str]:
+    """Of Python and of the packages that compute."""
+    packages = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), **packages}
 
 
 def _answers(

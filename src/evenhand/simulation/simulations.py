@@ -220,7 +220,7 @@ def simulate(
             progress(done, replications * len(budgets) * len(settings))
 
     given = Replications(goal, utility, replications, seed, level, interval, told)
-    settings: list[tuple[dict[str, Any], Callable[[int], Studies]]] = [
+    settings = [
         (
             {"design": name, "sampler": sampler, "rounds": 1},
             partial(replicate_design, given, plan, sampler),
@@ -228,17 +228,7 @@ def simulate(
         for name, plan in plans
         for sampler in samplers
     ]
-    if focus:
-        first = plan_named("rank", goal, floor)
-        for n in focus:
-            setting = {"design": goal.kind, "sampler": "distinct", "rounds": n}
-            settings.append((setting, partial(replicate_focused, given, first, n)))
-    if learn:
-        first = plan_named("rank", goal, floor)
-        learner = NumPyroPrior(feature_table(goal.target.pool)) if prior is None else prior
-        for n in learn:
-            setting = {"design": "learned", "sampler": "distinct", "rounds": n}
-            settings.append((setting, partial(replicate_learned, given, first, learner, n)))
+    settings += _later_rounds(given, focus, learn, prior, floor)
     rows = [
         {"budget": budget} | setting | _summary(given.truth, replicate(budget))
         for budget in budgets
@@ -253,6 +243,29 @@ def simulate(
         replications=replications,
         level=level,
     )
+
+
+def _later_rounds(
+    given: Replications,
+    focus: Sequence[int],
+    learn: Sequence[int],
+    prior: Prior | None,
+    floor: float,
+) -> list[tuple[dict[str, Any], Callable[[int], Studies]]]:
+    """Settings of several rounds: focused, and those that learn."""
+    if not focus and not learn:
+        return []
+    goal, found = given.goal, []
+    first = plan_named("rank", goal, floor)
+    for n in focus:
+        setting = {"design": goal.kind, "sampler": "distinct", "rounds": n}
+        found.append((setting, partial(replicate_focused, given, first, n)))
+    if learn:
+        learner = NumPyroPrior(feature_table(goal.target.pool)) if prior is None else prior
+        for n in learn:
+            setting = {"design": "learned", "sampler": "distinct", "rounds": n}
+            found.append((setting, partial(replicate_learned, given, first, learner, n)))
+    return found
 
 
 def _check_names(

@@ -82,6 +82,13 @@ class Settings:
     grades: tuple[float, ...] | None
     plan: tuple[int, ...] | None
 
+    def check_plan(self) -> None:
+        """Refuse a plan that names no round, or one of no draw."""
+        if self.plan is not None and (not self.plan or min(self.plan) < 1):
+            raise EvenhandError(
+                f"a plan names at least one round of at least one draw, got {list(self.plan)}"
+            )
+
 
 def write(folder: Path, settings: Settings, cells: Pool) -> None:
     """Write the fixed part of a new study into its (temporary) folder."""
