@@ -20,8 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenhand.errors import EvenhandError, FormatError
-from evenhand.formats.ids import intern
-from evenhand.formats.ordering import ranking
+from evenhand.formats.ids import intern, ranking
 from evenhand.formats.qrels import read_qrels
 from evenhand.formats.queries import read_queries
 from evenhand.formats.runs import read_runs

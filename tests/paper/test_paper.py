@@ -24,8 +24,7 @@ from evenhand.paper.one_system import exact_sds, sample
 from evenhand.paper.pooling import deep_pool, deep_pool_sd, shallow_pool
 from evenhand.paper.replication import alias, replicate
 from evenhand.paper.reproduce import reproduce_synth, reproduce_trec
-from evenhand.paper.reproduction import Reproduction
-from evenhand.paper.rows import Curve, Row
+from evenhand.paper.reproduction import Curve, Reproduction, Row
 from evenhand.paper.synthetic import (
     PRINTED_SYSTEMS,
     PROBABILITIES,

@@ -11,8 +11,7 @@ import importlib.metadata
 import click
 
 from evenhand.cli import research, studies
-from evenhand.cli.compiled import keep_compiled
-from evenhand.cli.console import Commands
+from evenhand.cli.console import Commands, keep_compiled
 
 __all__ = ["main"]
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from evenhand.errors import FormatError
 from evenhand.formats import annotators, frames, parsing
-from evenhand.formats.mappings import from_json, from_mapping
+from evenhand.formats.frames import from_json, from_mapping
 from evenhand.formats.sources import Source
 
 __all__ = ["Part", "read"]

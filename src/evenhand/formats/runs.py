@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from evenhand.errors import EvenhandError, FormatError
 from evenhand.formats import frames, parsing
-from evenhand.formats.ids import intern
-from evenhand.formats.ordering import ranking, ranks, repeats
+from evenhand.formats.ids import intern, ranking, ranks, repeats
 from evenhand.formats.reading import Part, read
 from evenhand.formats.sources import expand
 

@@ -18,13 +18,10 @@ module              holds
 `dense_cells`       weights, approximate and true utilities by cell; designs and variances
 `pooling`           ShallowPool and DeepPool
 `replication`       replicated draws in one compiled call
-`one_system`        one system alone
+`one_system`        one system alone: Tables 2 to 4
 `printed`           the paper's numbers, and footnotes to them
-`rows`              a number, and a line of a figure
-`reproduction`      rows, curves and tables of a reproduction
-`tables`            Tables 2 to 4
+`reproduction`      rows, curves, tables and figures of a reproduction
 `many_systems`      Tables 5 to 7, Figures 1 to 3
-`figures`           the figures, drawn
 `reproduce`         the entry points
 ==================  ====================================================================
 """

@@ -6,9 +6,9 @@ from .pooling import deep_pool_sd as deep_pool_sd
 from .pooling import shallow_pool as shallow_pool
 from .reproduce import reproduce_synth as reproduce_synth
 from .reproduce import reproduce_trec as reproduce_trec
+from .reproduction import Curve as Curve
 from .reproduction import Reproduction as Reproduction
-from .rows import Curve as Curve
-from .rows import Row as Row
+from .reproduction import Row as Row
 from .synthetic import Synth as Synth
 from .synthetic import opt as opt
 from .synthetic import rev as rev

@@ -9,7 +9,7 @@ import numpy as np
 
 from evenhand.paper.dense_cells import DESIGNS, Question, variances
 from evenhand.paper.replication import replicate
-from evenhand.paper.rows import Curve, Row
+from evenhand.paper.reproduction import Curve, Row
 
 __all__ = ["KINDS", "agreement", "curves", "variance_rows"]
 

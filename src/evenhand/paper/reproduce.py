@@ -15,10 +15,9 @@ from evenhand.formats.runs import Runs
 from evenhand.paper import printed
 from evenhand.paper.dense_cells import Cells, Question, questions
 from evenhand.paper.many_systems import KINDS, curves, variance_rows
-from evenhand.paper.one_system import System, exact_sds
+from evenhand.paper.one_system import Aims, StudySizes, System, exact_sds, single_rows
 from evenhand.paper.pooling import deep_pool_sd, shallow_pool
-from evenhand.paper.reproduction import Reproduction
-from evenhand.paper.rows import Curve, Row
+from evenhand.paper.reproduction import Curve, Reproduction, Row
 from evenhand.paper.synthetic import (
     PRINTED_SYSTEMS,
     Ranks,
@@ -29,7 +28,6 @@ from evenhand.paper.synthetic import (
     spread_over_users,
     synth,
 )
-from evenhand.paper.tables import Aims, StudySizes, single_rows
 from evenhand.paper.trec8 import MISSING, NAMED, Collection, trec_cells, trec_system
 
 __all__ = ["reproduce_synth", "reproduce_trec"]

@@ -1,4 +1,15 @@
-"""What a reproduction came to: rows, curves and the tables and figures made of them."""
+"""What a reproduction came to: rows, curves and the tables and figures made of them.
+
+Every row names where the number stands in the paper and what it is of, and holds
+
+- ``paper``: what the paper prints, where it does;
+- ``expected``: what it should be, from a closed form or an independent program;
+- ``ours``: what this run found;
+- ``tolerance``: how far `ours` may be from `expected`; a row without one is shown, not checked;
+- ``mark``: letters of `evenhand.paper.printed.NOTES`, where a number needs a word.
+
+Figures show how often the answer is right, against judgments a query.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +18,139 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
+
 from evenhand.errors import EvenhandError
-from evenhand.paper.figures import plot_curves
 from evenhand.paper.printed import NOTES
-from evenhand.paper.rows import Curve, Row
-from evenhand.reports.plots import save
+from evenhand.reports.plots import BLUE, GREY, MARKERS, ORANGE, save
 from evenhand.results import Result, Table
 
-__all__ = ["Reproduction"]
+__all__ = ["Curve", "Reproduction", "Row", "plot_curves"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One number; the module docstring says what its fields are."""
+
+    table: str
+    quantity: str
+    system: str
+    paper: float | None
+    expected: float | None
+    ours: float
+    tolerance: float | None
+    mark: str = ""
+
+    @property
+    def ok(self) -> bool | None:
+        """Whether `ours` is as expected; None where that is not checked."""
+        if self.expected is None or self.tolerance is None:
+            return None
+        # A tolerance of 0 asks for equality but for rounding.
+        return bool(abs(self.ours - self.expected) <= self.tolerance + 1e-9)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """How often one design is right, against judgments a query.
+
+    Attributes
+    ----------
+    figure
+        Where it stands in the paper.
+    kind
+        ``pair``, ``baseline`` or ``rank``.
+    quantity, design
+        What is shown, and of which design.
+    per_query
+        Judgments a query; shape (budgets,).
+    value, std_error
+        Mean over studies, and its Monte Carlo standard error; same shape.
+    expected
+        From an independent program; None where there is none.
+    """
+
+    figure: str
+    kind: str
+    quantity: str
+    design: str
+    per_query: tuple[float, ...]
+    value: np.ndarray
+    std_error: np.ndarray
+    expected: tuple[float, ...] | None
+
+    def rows(self) -> list[Row]:
+        """A row a budget; within .03 and three standard errors of what is expected."""
+        return [
+            Row(
+                self.figure,
+                f"{self.quantity}, {self.design}",
+                f"{budget:g} a query",
+                None,
+                None if self.expected is None else self.expected[i],
+                float(self.value[i]),
+                None if self.expected is None else 0.03 + 3.0 * float(self.std_error[i]),
+            )
+            for i, budget in enumerate(self.per_query)
+        ]
+
+
+#: Inches: one column of a two-column page.
+WIDTH, HEIGHT = 3.4, 2.4
+
+
+def plot_curves(curves: Sequence[Curve], *, ax: Axes | None = None) -> Axes:
+    """Curves of one quantity, one line a design, with bands of 95 % Monte Carlo error.
+
+    Parameters
+    ----------
+    curves
+        Of the same quantity.
+    ax
+        Axes to draw on; by default those of a new figure as wide as a column.
+    """
+    if ax is None:
+        ax = Figure(figsize=(WIDTH, HEIGHT), layout="constrained").add_subplot()
+    colours = {"naive": GREY, "Q*": BLUE}
+    for i, curve in enumerate(curves):
+        colour = colours.get(curve.design, ORANGE)
+        label = r"$Q^*$" if curve.design == "Q*" else curve.design
+        ax.plot(
+            curve.per_query,
+            curve.value,
+            color=colour,
+            marker=MARKERS[i],
+            markersize=3.5,
+            linewidth=1.3,
+            linestyle="-" if curve.design == "Q*" else "--",
+            label=label,
+        )
+        band = 1.96 * curve.std_error
+        ax.fill_between(
+            curve.per_query,
+            curve.value - band,
+            curve.value + band,
+            color=colour,
+            alpha=0.18,
+            linewidth=0,
+        )
+    first = curves[0]
+    ax.set_xscale("log")
+    ax.xaxis.set_major_locator(FixedLocator(list(first.per_query)))
+    ax.xaxis.set_minor_locator(NullLocator())
+    # Short enough to stand side by side in one column.
+    ax.set_xticklabels([f"{x:g}".lstrip("0") for x in first.per_query])
+    ax.tick_params(labelsize=7, length=2.5)
+    ax.set_xlabel("judgments per query", fontsize=8)
+    ax.set_ylabel(first.quantity, fontsize=8)
+    lowest = min(float(curve.value.min()) for curve in curves)
+    ax.set_ylim(max(0.0, lowest - 0.05), 1.02)
+    ax.legend(frameon=False, fontsize=8, loc="lower right")
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import evenhand
-from evenhand.cli.compiled import KEPT, keep_compiled
+from evenhand.cli.console import KEPT, keep_compiled
 
 SOURCE = str(Path(evenhand.__file__).parents[1])
 
