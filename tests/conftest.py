@@ -20,19 +20,42 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-# Half of the suite's time is compilation. Workers, the processes that tests start and later runs
-# share what was compiled, in the user's cache folder, one folder for each kind of processor. JAX
-# reads these when it is imported; a folder of the user's own is left alone.
 CACHE_BYTES = 1 << 30
-if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+
+
+def shared_cache() -> Path | None:
+    """A folder for what JAX compiles, in the user's cache folder; None where none can be written.
+
+    One for each kind of processor. Entries that a killed process left half written since the last
+    run are removed: JAX would read them in vain, warn, and never replace them.
+    """
     cpuinfo = Path("/proc/cpuinfo")
     flags = re.search(r"^flags.*", cpuinfo.read_text(), re.M) if cpuinfo.exists() else None
     processor = flags.group() if flags else platform.processor()
-    CACHE = user_cache_path("evenhand") / f"tests-{zlib.crc32(processor.encode()):08x}"
-    CACHE.mkdir(parents=True, exist_ok=True)
+    folder = user_cache_path("evenhand") / f"tests-{zlib.crc32(processor.encode()):08x}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        checked = folder / "checked"
+        since = checked.stat().st_mtime if checked.exists() else 0.0
+        checked.touch()
+    except OSError:
+        return None
+    for entry in folder.glob("*-cache"):
+        if entry.stat().st_mtime >= since:
+            data = entry.read_bytes()
+            try:
+                if not data.startswith(b"\x28\xb5\x2f\xfd"):  # by Zstandard, where JAX finds it
+                    zlib.decompress(data)
+            except zlib.error:
+                entry.unlink(missing_ok=True)
+    return folder
+
+
+# Half of the suite's time is compilation: workers, the processes that tests start and later runs
+# share what was compiled. JAX reads these when it is imported; a folder of your own is left alone.
+CACHE = None
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ and (CACHE := shared_cache()) is not None:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(CACHE)
-else:
-    CACHE = None
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
@@ -62,11 +85,12 @@ def pytest_sessionfinish(session):
     """Keep what was compiled within `CACHE_BYTES`: the oldest goes first."""
     if CACHE is None or hasattr(session.config, "workerinput"):
         return
-    entries = sorted(CACHE.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
-    sizes = itertools.accumulate(path.stat().st_size for path in entries)
-    for path, size in zip(entries, sizes, strict=True):
+    entries = [(path, path.stat()) for path in CACHE.glob("*-cache")]
+    entries.sort(key=lambda entry: entry[1].st_mtime, reverse=True)
+    sizes = itertools.accumulate(stat.st_size for _, stat in entries)
+    for (path, _), size in zip(entries, sizes, strict=True):
         if size > CACHE_BYTES:
-            path.unlink()
+            path.unlink(missing_ok=True)
 
 
 @pytest.fixture(autouse=True, scope="module")
