@@ -201,7 +201,7 @@ def _expected(sampler: str) -> Callable[[jax.Array, int], jax.Array]:
 def layout(goal: Goal, sampler: str, fold: np.ndarray | None = None) -> np.ndarray:
     """The order in which a sampler lays out the cells, fold by fold; empty where it has its own."""
     order = SAMPLERS[sampler].order
-    if order is None:
+    if order is None or (order is _numbered and fold is None):  # an order of its own, or none
         return np.zeros(0, np.int64)
     cells = order(goal)
     return cells if fold is None else cells[np.argsort(fold[cells], kind="stable")]
