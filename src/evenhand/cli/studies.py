@@ -26,7 +26,7 @@ from evenhand.cli.options import (
     plot_option,
     signals_option,
 )
-from evenhand.studies.options import DesignName, EstimatorName, names_of
+from evenhand.studies.options import CombineName, DesignName, EstimatorName, names_of
 
 __all__ = ["add", "draw", "estimate", "export", "judge", "new", "plan", "report", "serve"]
 
@@ -182,7 +182,7 @@ def judge(study: str, files: tuple[str, ...], form: str, **options: Any) -> None
 @click.option("--ranks", is_flag=True, help="Rank intervals, and the chance to be the best.")
 @click.option(
     "--combine",
-    type=click.Choice(["planned", "balance"]),
+    type=click.Choice(names_of(CombineName)),
     default="planned",
     show_default=True,
     help="Weights of rounds; the balance heuristic only where it is unbiased.",

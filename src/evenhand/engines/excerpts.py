@@ -155,17 +155,10 @@ def excerpt(
 
     Notes
     -----
-    The same key gives the same draws in every engine, but where two sums differ in their last
-    digits just where a draw falls.
+    The same key gives the same draws in every engine, up to the last digits of sums.
     """
     measure = weighed(measure)
-    if sampler not in SAMPLERS:
-        hint = f"in an engine there are {', '.join(SAMPLERS)}"
-        raise EvenhandError(f"unknown sampler {sampler!r}", hint=hint)
-    if not 0 < floor <= 1:
-        raise EvenhandError(f"in an engine the floor must lie in (0, 1], got {floor:g}")
-    if n < 1:
-        raise EvenhandError(f"the number of pairs to draw must be at least 1, got {n}")
+    _check_options(n, sampler, floor)
     question = GoalSpec(goal, tuple(systems))
     moment = None if utility in ("rank", "flat") else utility
     with Workspace(frame) as engine:
@@ -186,11 +179,26 @@ def excerpt(
         else:
             total = float(made.select(nw.col("q").sum()).collect()["q"][0])
             made = made.with_columns(expected=nw.col("q") * (n / total))
-            u = np.asarray(jax.random.uniform(key_draw, (n,), jnp.float64)) * n
-            at = np.minimum(u, np.nextafter(float(n), 0.0))
-            drawn = Line.of(engine, made, n, support).at(at)
+            drawn = Line.of(engine, made, n, support).at(_points(key_draw, n))
         seen = _witnesses(jax.random.fold_in(key, 1), made, sampler, support, len(given.systems))
         return _brought(engine, given, question, drawn, seen, sampler, support)
+
+
+def _check_options(n: int, sampler: str, floor: float) -> None:
+    """Refuse what an engine cannot draw."""
+    if sampler not in SAMPLERS:
+        hint = f"in an engine there are {', '.join(SAMPLERS)}"
+        raise EvenhandError(f"unknown sampler {sampler!r}", hint=hint)
+    if not 0 < floor <= 1:
+        raise EvenhandError(f"in an engine the floor must lie in (0, 1], got {floor:g}")
+    if n < 1:
+        raise EvenhandError(f"the number of pairs to draw must be at least 1, got {n}")
+
+
+def _points(key: jax.Array, n: int) -> np.ndarray:
+    """Where independent draws fall on a line of length n; shape (n,)."""
+    u = np.asarray(jax.random.uniform(key, (n,), jnp.float64)) * n
+    return np.minimum(u, np.nextafter(float(n), 0.0))
 
 
 def _filled(made: nw.LazyFrame[Any], n: int) -> nw.Expr:

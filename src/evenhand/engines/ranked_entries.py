@@ -132,20 +132,12 @@ def entries(
             "no run answers any query of the study",
             hint="check that runs and queries come from the same collection",
         )
-    # The place from the end in ascending order of both is the rank, in descending order of both.
-    rank = (
-        nw.col("one").cum_sum(reverse=True).over("system", "query", order_by=["score", "document"])
-    )
-    frame = frame.with_columns(one=nw.lit(1)).with_columns(rank=rank.cast(nw.Int64)).drop("one")
+    frame = _ranked(frame)
     if depth is not None:
         frame = frame.filter(nw.col("rank") <= depth)
     order = nw.col("document").rank("dense").over("query").cast(nw.Int64) - 1
-    frame = frame.with_columns(cell_document=order)
-    frame = frame.join(number, on="query", how="inner")
-    code = engine.table(
-        {"system": np.array(systems, dtype=object), "code": np.arange(len(systems))}
-    )
-    frame = frame.join(code, on="system", how="inner").drop("system").rename({"code": "system"})
+    frame = frame.with_columns(cell_document=order).join(number, on="query", how="inner")
+    frame = _coded(engine, frame, systems)
     if depth is None:
         frame = engine.keep(frame)
         depth = int(frame.select(nw.col("rank").max()).collect()["rank"][0])
@@ -168,6 +160,25 @@ def _texts(frame: nw.LazyFrame[Any], name: str, by: str | None = None) -> tuple[
     """The texts of a small column, in the order of another, or of their bytes."""
     found = frame.sort(by or name).collect()[name].to_list()
     return tuple(found if by else sorted(found, key=str.encode))
+
+
+def _coded(
+    engine: Workspace, frame: nw.LazyFrame[Any], systems: Sequence[str]
+) -> nw.LazyFrame[Any]:
+    """With the number of each system for its name."""
+    code = engine.table(
+        {"system": np.array(systems, dtype=object), "code": np.arange(len(systems))}
+    )
+    return frame.join(code, on="system", how="inner").drop("system").rename({"code": "system"})
+
+
+def _ranked(frame: nw.LazyFrame[Any]) -> nw.LazyFrame[Any]:
+    """With the rank of each entry: by score descending, ties by document id descending."""
+    # The place from the end in ascending order of both is the rank, in descending order of both.
+    rank = (
+        nw.col("one").cum_sum(reverse=True).over("system", "query", order_by=["score", "document"])
+    )
+    return frame.with_columns(one=nw.lit(1)).with_columns(rank=rank.cast(nw.Int64)).drop("one")
 
 
 def _found_columns(

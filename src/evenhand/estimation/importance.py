@@ -71,7 +71,7 @@ from evenhand.formats.qrels import Qrels
 from evenhand.intervals import intervals
 from evenhand.intervals.between_queries import between_queries
 from evenhand.intervals.confidence import INTERVAL, check_level
-from evenhand.intervals.moments import Evidence, TermMoments
+from evenhand.intervals.moments import Evidence
 from evenhand.sampling.assessor_variance import noise
 from evenhand.sampling.combination import Combination, CombinedRound, combined
 from evenhand.sampling.rounds import Control, Round
@@ -126,8 +126,9 @@ class _Sums:
         target, k, m = goal.target, len(goal.target.systems), len(goal.names)
         sums = cls(np.zeros(k), np.zeros(m), np.zeros((k, k)), np.zeros((m, m)), np.zeros(k))
         for stage in found.stages:
-            if stage.predicted is not None:
-                predicted = target.values(stage.predicted)
+            by_cell = stage.predicted()
+            if by_cell is not None:
+                predicted = target.values(by_cell)
                 sums.value += predicted
                 sums.contrast += contrasts(predicted, goal.matrix)
             for one in stage.rounds():
@@ -198,8 +199,9 @@ def estimate(
         in advance are one stage together, each later round is one. By default each twice as
         large as the last.
     combine
-        ``"planned"``, equation (2), or ``"balance"``: the balance heuristic over all rounds,
-        refused where a round was designed after looking.
+        ``"planned"``, equation (2); ``"each"``, the same with every round a stage of its own; or
+        ``"balance"``: the balance heuristic over all rounds, refused where a round was designed
+        after looking.
     controls
         A control variate for each stage, equation (3), or None where there is none: of
         `evenhand.estimation.cross_fitting.cross_fit`.
@@ -232,13 +234,44 @@ def estimate(
     """
     kind = _checked(goal, level, intervals.chosen(interval, controls), bounded)
     found = combined(goal, rounds, planned=planned, combine=combine, controls=controls)
-    if kind.foresees and not found.predicts:
-        raise SupportError(
-            f"{kind.name} intervals are for estimates with a control variate",
-            hint="take the interval auto",
-        )
     top = goal.target.measure.top_utility if top_utility is None else top_utility
     sums = _Sums.of(goal, found)
+    evidence = _evidence(goal, found, sums, top, bounded, beyond)
+    columns = _columns(goal, sums, evidence, kind, level)
+    return Estimate(
+        goal=goal,
+        level=level,
+        **_covered(goal, found.reached(), sums, columns, top, bounds),
+        between=between_queries(goal, found, by_query=by_query, beyond=beyond),
+        interval=kind.name,
+        evidence=evidence,
+        weights=found.weights,
+        estimator=estimator_name(controls),
+        **_counts(rounds, np.concatenate(sums.shares)),
+    )
+
+
+def _counts(rounds: Sequence[Round], share: np.ndarray) -> dict[str, Any]:
+    """How much was drawn and judged, and how evenly the draws weigh; `share` by draw."""
+    total = share.sum()
+    return {
+        "n_rounds": len(rounds),
+        "n_draws": sum(len(one.sample) for one in rounds),
+        "n_judged": len(np.unique(np.concatenate([one.sample.draws for one in rounds]))),
+        "ess": float(total**2 / (share**2).sum()) if total > 0 else 0.0,
+        "max_weight_share": float(share.max() / total) if total > 0 else 0.0,
+    }
+
+
+def _evidence(
+    goal: Goal,
+    found: Combination,
+    sums: _Sums,
+    top: float | None,
+    bounded: bool,
+    beyond: np.ndarray | None,
+) -> Evidence:
+    """What moments are made from; covariances beside the draws' own are added to the sums, too."""
     evidence = Evidence.of(goal.target, found, top=top, bounded=bounded)
     disagreed, contrasts_disagreed, degrees = noise(goal, found)
     if degrees:
@@ -247,30 +280,7 @@ def estimate(
     if beyond is not None:
         sums.beyond(goal, beyond)
         evidence.added.append((beyond, float(len(evidence.utility))))
-    columns, moments = _columns(goal, sums, evidence, kind, level)
-    columns, notes = _covered(goal, found.reached(), sums, columns, top if bounds else None, bounds)
-    share = np.concatenate(sums.shares)
-    return Estimate(
-        goal=goal,
-        level=level,
-        **columns,
-        covariance=sums.covariance,
-        contrast_covariance=sums.contrast_covariance,
-        between=between_queries(goal, found, by_query=by_query, beyond=beyond),
-        degrees=moments.degrees,
-        interval=kind.name,
-        evidence=evidence,
-        reached=found.reached(),
-        reached_value=sums.value,
-        weights=found.weights,
-        estimator=estimator_name(controls),
-        n_rounds=len(rounds),
-        n_draws=sum(len(one.sample) for one in rounds),
-        n_judged=len(np.unique(np.concatenate([one.sample.draws for one in rounds]))),
-        ess=float(share.sum() ** 2 / (share**2).sum()) if share.sum() > 0 else 0.0,
-        max_weight_share=float(share.max() / share.sum()) if share.sum() > 0 else 0.0,
-        notes=tuple(notes),
-    )
+    return evidence
 
 
 def _checked(goal: Goal, level: float, interval: str, bounded: bool) -> intervals.Interval:
@@ -289,16 +299,22 @@ def _checked(goal: Goal, level: float, interval: str, bounded: bool) -> interval
 
 def _columns(
     goal: Goal, sums: _Sums, evidence: Evidence, kind: intervals.Interval, level: float
-) -> tuple[dict[str, Any], TermMoments]:
-    """Estimates, standard errors and limits, of systems and of contrasts; and those' moments."""
+) -> dict[str, Any]:
+    """Estimates, errors and limits of systems and contrasts, by their names in `Estimate`."""
+    if kind.foresees and not evidence.predicted:
+        raise SupportError(
+            f"{kind.name} intervals are for estimates with a control variate",
+            hint="take the interval auto",
+        )
     k = len(goal.target.systems)
     every = np.concatenate([np.eye(k), goal.matrix])  # together: one pass over the pool
     both = np.concatenate([sums.value, sums.contrast])
     moments, contrast_moments = evidence.moments(every, both, terms=kind.bets).split(k)
     low, high = kind.limits(moments, level)
     contrast_low, contrast_high = kind.limits(contrast_moments, level)
-    columns = {
+    return {
         "value": sums.value,
+        "reached_value": sums.value,
         "std_error": np.sqrt(np.diag(sums.covariance)),
         "low": low,
         "high": high,
@@ -306,8 +322,10 @@ def _columns(
         "contrast_std_error": np.sqrt(np.diag(sums.contrast_covariance)),
         "contrast_low": contrast_low,
         "contrast_high": contrast_high,
+        "covariance": sums.covariance,
+        "contrast_covariance": sums.contrast_covariance,
+        "degrees": moments.degrees,
     }
-    return columns, moments
 
 
 def _covered(
@@ -317,8 +335,8 @@ def _covered(
     columns: dict[str, Any],
     top: float | None,
     bounds: bool,
-) -> tuple[dict[str, Any], list[str]]:
-    """The columns without what draws could not reach, `covered` with them, and notes on it."""
+) -> dict[str, Any]:
+    """The columns without what draws could not reach, with what says so."""
     target, columns, notes = goal.target, dict(columns), []
     total = target.total()
     inside = total if reached.all() else target.total(reached)
@@ -347,7 +365,7 @@ def _covered(
             f"{int(lost.sum())} of {len(lost)} contrasts are left out: they weigh pairs that could "
             "not be drawn"
         )
-        blank = [name for name in columns if name.startswith("contrast")]
+        blank = ("contrast", "contrast_std_error", "contrast_low", "contrast_high")
         columns |= {name: np.where(lost, np.nan, columns[name]) for name in blank}
     silent = [target.systems[j] for j in np.flatnonzero((sums.judged == 0) & (total > 0))]
     if silent:
@@ -355,7 +373,7 @@ def _covered(
             f"no judged pair of {listed(silent)} has any utility: its estimate and interval say "
             "nothing yet"
         )
-    return columns, notes
+    return {**columns, "reached": reached, "notes": tuple(notes)}
 
 
 def estimator_name(controls: Sequence[Control | None] | None) -> str:

@@ -139,10 +139,11 @@ def between_queries(
         return np.zeros((k, k))
     summed, terms, free, place = np.zeros((n_queries, k)), [], [], None
     for stage in combination.stages:
-        if stage.predicted is not None:
+        predicted = stage.predicted()
+        if predicted is not None:
             if place is None:
                 place = pool.query[target.cell].astype(np.int64) * k + target.system
-            added = target.weight * stage.predicted[target.cell]
+            added = target.weight * predicted[target.cell]
             summed += np.bincount(place, added, minlength=n_queries * k).reshape(-1, k)
         for one in stage.rounds():
             z = target.weights(one.draws) * (one.residual * one.weight / one.expected)[:, None]

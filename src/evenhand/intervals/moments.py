@@ -273,7 +273,7 @@ class Evidence:
         """The judged rounds of a study, as they were combined."""
         rounds = []
         for stage in found.stages:
-            reach = stage.inverse
+            reach = stage.inverse()
             rounds += [
                 RoundTerms(one.round.sample, one.residual * reach[one.draws], reach, stage.mean)
                 for one in stage.rounds()

@@ -321,37 +321,20 @@ def estimate_preferences(
     kind = _checked_interval(interval)
     target, given = goal.target, shares(goal.target)
     _check_rounds(target, rounds)
-    fixed = [one for one in rounds if not one.depends_on]
-    stages = ([fixed] if fixed else []) + [[one] for one in rounds if one.depends_on]
-    if planned is not None and len(planned) < len(stages):
-        raise EvenhandError(f"the plan names {len(planned)} stages, there are {len(stages)}")
-    omega = planned_weights(
-        default_plan(len(stages)) if planned is None else np.asarray(planned[: len(stages)])
-    )
+    omega, stages = _stages(rounds, planned)
     k, sums = len(target.systems), _Sums.of(goal)
     for weight, stage in zip(omega, stages, strict=True):
         _check_support(target, given, stage)
         for one in stage:
             sums.add(goal, given, weight, stage, one, rounds)
     moments = sums.moments(goal, given)
-    low, high = kind.limits(moments, level)
-    std_error, both = np.sqrt(moments.variance), moments.estimate
     silent = (sums.seen == 0) & (moments.ceiling[:k] > 0)
     return PreferenceEstimate(
         goal=goal,
         level=level,
-        value=both[:k],
-        std_error=std_error[:k],
-        low=low[:k],
-        high=high[:k],
-        contrast=both[k:],
-        contrast_std_error=std_error[k:],
-        contrast_low=low[k:],
-        contrast_high=high[k:],
+        **_columns(moments, kind, level, k),
         covariance=sums.covariance,
         contrast_covariance=sums.contrast_covariance,
-        degrees=moments.degrees[:k],
-        contrast_degrees=moments.degrees[k:],
         interval=kind.name,
         weights=omega,
         n_rounds=len(rounds),
@@ -359,6 +342,34 @@ def estimate_preferences(
         n_judged=len(np.unique(np.concatenate(sums.keys))),
         notes=_notes(target, silent),
     )
+
+
+def _columns(
+    moments: TermMoments, kind: intervals.Interval, level: float, k: int
+) -> dict[str, Any]:
+    """Estimates, errors, limits and degrees of freedom: of k systems, and of the contrasts."""
+    low, high = kind.limits(moments, level)
+    of = {
+        "std_error": np.sqrt(moments.variance),
+        "low": low,
+        "high": high,
+        "degrees": moments.degrees,
+    }
+    systems = {"value": moments.estimate[:k]} | {name: x[:k] for name, x in of.items()}
+    others = {f"contrast_{name}": x[k:] for name, x in of.items()}
+    return systems | {"contrast": moments.estimate[k:]} | others
+
+
+def _stages(
+    rounds: Sequence[PairRound], planned: Sequence[float] | None
+) -> tuple[np.ndarray, list[list[PairRound]]]:
+    """The rounds of each stage, and its weight."""
+    fixed = [one for one in rounds if not one.depends_on]
+    stages = ([fixed] if fixed else []) + [[one] for one in rounds if one.depends_on]
+    if planned is not None and len(planned) < len(stages):
+        raise EvenhandError(f"the plan names {len(planned)} stages, there are {len(stages)}")
+    plan = default_plan(len(stages)) if planned is None else np.asarray(planned[: len(stages)])
+    return planned_weights(plan), stages
 
 
 def _notes(target: Target, silent: np.ndarray) -> tuple[str, ...]:

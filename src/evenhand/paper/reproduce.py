@@ -262,6 +262,21 @@ def _trec_variances(cells: Cells, group: str, n_queries: int) -> list[Row]:
     return rows
 
 
+def _drawn(cells: Cells, some: int, seed: int) -> Cells:
+    """So many systems, drawn by the seed; all where there are no more."""
+    chosen = np.arange(len(cells.systems))
+    if len(chosen) > some:
+        chosen = np.sort(np.random.default_rng(seed).choice(len(chosen), some, replace=False))
+    return cells.only(chosen)
+
+
+def _trec_sizes(n_queries: int, trials: int) -> StudySizes:
+    """How much is drawn for Tables 2 to 4."""
+    budgets = tuple(round(share * n_queries) for share in printed.BUDGETS["TREC"])
+    designs = ("Q*", "Q^P", "Q^unif", "sqrt(u~)")
+    return StudySizes(5 * n_queries, budgets, 5.0, 1, trials, designs, _widths(trials))
+
+
 def reproduce_trec(
     runs: Runs,
     qrels: Qrels,
@@ -315,23 +330,13 @@ def reproduce_trec(
         )
     found = trec_cells(runs, qrels)
     cells, n_queries = found.cells, len(found.pool.queries)
-    chosen = np.arange(len(cells.systems))
-    if len(chosen) > some:
-        chosen = np.sort(np.random.default_rng(seed).choice(len(chosen), some, replace=False))
-    few = cells.only(chosen)
-    budgets = tuple(round(share * n_queries) for share in printed.BUDGETS["TREC"])
-    plan = StudySizes(
-        5 * n_queries, budgets, 5.0, 1, trials, ("Q*", "Q^P", "Q^unif", "sqrt(u~)"), _widths(trials)
-    )
+    few, plan = _drawn(cells, some, seed), _trec_sizes(n_queries, trials)
     asked = {kind: questions(few, kind, mix_baseline=True) for kind in KINDS}
-    told = _Teller(
-        progress,
-        trials,
-        len(plan.designs) * len(named) + 2 * sum(map(len, asked.values())),
-    )
+    n_designs = len(plan.designs) * len(named)
+    told = _Teller(progress, trials, n_designs + 2 * sum(map(len, asked.values())))
     rows = _trec_rows(key_single, found, named, plan, told)
-    if len(chosen) < len(cells.systems):
-        rows += _trec_variances(few, f"{len(chosen)} drawn", n_queries)
+    if len(few.systems) < len(cells.systems):
+        rows += _trec_variances(few, f"{len(few.systems)} drawn", n_queries)
     rows += _trec_variances(cells, f"all {len(cells.systems)}", n_queries)
     lines: list[Curve] = []
     for number, sets in enumerate(asked.values()):
@@ -345,7 +350,7 @@ def reproduce_trec(
         )
     drawn = ", ".join(few.systems)
     remarks = (
-        f"Figures, and the numbers of {len(chosen)} drawn, are of {drawn}.",
+        f"Figures, and the numbers of {len(few.systems)} drawn, are of {drawn}.",
         *found.pool.notes,
         *found.remarks,
         *_few(trials),

@@ -136,6 +136,7 @@ def drawing() -> Iterator[None]:
         "path.simplify": False,
     }
     with mpl.rc_context(options), warnings.catch_warnings():
+        # On a page the reader's own fonts show it.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 

@@ -60,18 +60,17 @@ class Stage:
     mean: np.ndarray | None = None
     reach: Reach | None = None
 
-    @property
     def reachable(self) -> np.ndarray:
         """Whether the stage could draw each cell, or knew it: shape (cells,)."""
         known = [np.isfinite(one.known) for one in self.members if one.known is not None]
         return (self.expected > 0) | np.any(known, axis=0)
 
-    @property
     def predicted(self) -> np.ndarray | None:
         """Omega m, the first sum of (1) by cell, 0 where nothing could be drawn; shape (cells,)."""
-        return None if self.mean is None else np.where(self.reachable, self.weight * self.mean, 0.0)
+        if self.mean is None:
+            return None
+        return np.where(self.reachable(), self.weight * self.mean, 0.0)
 
-    @property
     def inverse(self) -> np.ndarray:
         """Omega / E by cell, 0 where nothing could be drawn; shape (cells,)."""
         could = self.expected > 0
@@ -162,7 +161,7 @@ class Combination(NamedTuple):
         """Which cells every stage that needs them could draw, or knew; shape (cells,)."""
         found = np.any([stage.weight > 0 for stage in self.stages], axis=0)
         for stage in self.stages:
-            found &= stage.reachable | (stage.weight == 0)
+            found &= stage.reachable() | (stage.weight == 0)
         return found
 
 

@@ -126,10 +126,8 @@ def serve(
         If an option cannot be used, or the port is taken.
     """
     folder = Path(study)
-    settings = study_files.read_settings(folder)
     check_level(level)
-    rule = stop_when or ("best" if settings.goal == "best" else "decided")
-    check_rule(rule)
+    rule = _rule(stop_when, folder)
     with _alone(folder), closing(_listening(host, port)) as listener:
         port = listener.getsockname()[1]
         with open_site(
@@ -145,19 +143,32 @@ def serve(
             url=url,
             options={"level": level, "stop_when": rule},
         ) as site:
-            config = uvicorn.Config(
-                make_app(site),
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                lifespan="off",
-                ws="none",
-                timeout_graceful_shutdown=5,
-                limit_concurrency=500,
-            )
             tell(links(site, host, port, url))
-            with suppress(KeyboardInterrupt):
-                uvicorn.Server(config).run(sockets=[listener])
+            _run(site, listener)
+
+
+def _rule(stop_when: str | None, folder: Path) -> str:
+    """The rule to stop: by default that of the study's goal."""
+    goal = study_files.read_settings(folder).goal
+    rule = stop_when or ("best" if goal == "best" else "decided")
+    check_rule(rule)
+    return rule
+
+
+def _run(site: Site, listener: socket.socket) -> None:
+    """Serve the pages of a site, until interrupted."""
+    config = uvicorn.Config(
+        make_app(site),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=5,
+        limit_concurrency=500,
+    )
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 @contextmanager

@@ -186,8 +186,7 @@ def simulate(
         Also replicate studies that learn, in so many rounds each: designed from ranks, then from
         what was learned, and cross-fitted.
     prior
-        What learns; by default the models of `evenhand.priors.models` over the features of the
-        pool.
+        What learns; by default `NumPyroPrior` over the features of the pool.
     focus
         In how many rounds focused studies are drawn, for the goals `best` and `order`.
     floor
@@ -210,25 +209,14 @@ def simulate(
     samplers, learn = list(samplers), list(learn)
     focus = list(focus) if goal.kind in FOCUSED else []
     _check_names(goal, samplers, [*learn, *focus], replications, level, interval)
-    plans = [
-        (d, plan_named(d, goal, floor)) if isinstance(d, str) else (d.name, d) for d in designs
-    ]
-    _check_budgets(budgets, plans, samplers)
+    plans = _plans(goal, designs, floor, budgets, samplers)
 
     def told(done: int) -> None:
         if progress is not None:
             progress(done, replications * len(budgets) * len(settings))
 
     given = Replications(goal, utility, replications, seed, level, interval, told)
-    settings = [
-        (
-            {"design": name, "sampler": sampler, "rounds": 1},
-            partial(replicate_design, given, plan, sampler),
-        )
-        for name, plan in plans
-        for sampler in samplers
-    ]
-    settings += _later_rounds(given, focus, learn, prior, floor)
+    settings = _settings(given, plans, samplers) + _later_rounds(given, focus, learn, prior, floor)
     rows = [
         {"budget": budget} | setting | _summary(given.truth, replicate(budget))
         for budget in budgets
@@ -243,6 +231,43 @@ def simulate(
         replications=replications,
         level=level,
     )
+
+
+def _plans(
+    goal: Goal,
+    designs: Iterable[str | Design],
+    floor: float,
+    budgets: Sequence[int],
+    samplers: Sequence[str],
+) -> list[tuple[str, Design]]:
+    """The designs and their names; refuses budgets that one cannot fill."""
+    plans = [
+        (d, plan_named(d, goal, floor)) if isinstance(d, str) else (d.name, d) for d in designs
+    ]
+    once = not all(SAMPLERS[name].repeats for name in samplers)
+    for budget in budgets:
+        for name, plan in plans:
+            support = int(np.count_nonzero(plan.q))
+            if budget < 1 or (once and budget > support):
+                raise EvenhandError(
+                    f"the budget must lie between 1 and the {support:,} pairs that design "
+                    f"{name!r} can draw, got {budget:,}"
+                )
+    return plans
+
+
+def _settings(
+    given: Replications, plans: Sequence[tuple[str, Design]], samplers: Sequence[str]
+) -> list[tuple[dict[str, Any], Callable[[int], Studies]]]:
+    """Settings of one round."""
+    return [
+        (
+            {"design": name, "sampler": sampler, "rounds": 1},
+            partial(replicate_design, given, plan, sampler),
+        )
+        for name, plan in plans
+        for sampler in samplers
+    ]
 
 
 def _later_rounds(
@@ -294,21 +319,6 @@ def _check_names(
             raise EvenhandError(
                 f"unknown sampler {name!r}", hint=f"known are {', '.join(SAMPLERS)}"
             )
-
-
-def _check_budgets(
-    budgets: Sequence[int], plans: Sequence[tuple[str, Design]], samplers: Sequence[str]
-) -> None:
-    """Refuse budgets that a design cannot fill."""
-    once = not all(SAMPLERS[name].repeats for name in samplers)
-    for budget in budgets:
-        for name, plan in plans:
-            support = int(np.count_nonzero(plan.q))
-            if budget < 1 or (once and budget > support):
-                raise EvenhandError(
-                    f"the budget must lie between 1 and the {support:,} pairs that design "
-                    f"{name!r} can draw, got {budget:,}"
-                )
 
 
 def simulate_runs(

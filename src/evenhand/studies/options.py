@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from evenhand.priors.models import Model
 
 __all__ = [
+    "CombineName",
     "DesignName",
     "DrawOptions",
     "EstimateOptions",
@@ -28,6 +29,7 @@ __all__ = [
     "names_of",
 ]
 
+CombineName = Literal["planned", "balance"]
 DesignName = Literal["optimal", "minimax", "naive", "uniform"]
 EstimatorName = Literal["auto", "importance", "difference", "cross-fitted", "self-normalised"]
 MethodName = Literal["laplace", "svi", "nuts"]
@@ -111,7 +113,7 @@ class EstimateOptions:
         Give bounds for systems that the rounds do not cover; for a ratio see
         `evenhand.nonlinear.completions`.
     combine
-        See `evenhand.estimation.importance.estimate`.
+        ``planned`` or ``balance``; see `evenhand.estimation.importance.estimate`.
     estimator
         ``importance``, ``difference`` or ``cross-fitted`` (see `evenhand.estimation.importance`),
         or ``self-normalised`` (`evenhand.estimation.self_normalised`); ``auto`` is cross-fitted
@@ -122,7 +124,7 @@ class EstimateOptions:
     Raises
     ------
     EvenhandError
-        If the estimator or the question has a name that is none.
+        If the estimator, the question or the way to combine rounds has a name that is none.
     """
 
     level: float = 0.95
@@ -139,6 +141,10 @@ class EstimateOptions:
         if self.estimator not in (known := names_of(EstimatorName)):
             raise EvenhandError(
                 f"unknown estimator {self.estimator!r}", hint=f"known are {', '.join(known)}"
+            )
+        if self.combine not in names_of(CombineName):
+            raise EvenhandError(
+                f"unknown way to combine rounds {self.combine!r}", hint="'planned' or 'balance'"
             )
         if self.question not in names_of(QuestionName):
             raise EvenhandError(
