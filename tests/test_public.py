@@ -55,3 +55,32 @@ def test_every_command_is_in_the_readme_and_has_help():
     for name, command in main.commands.items():
         assert f"evenhand {name}" in README, name
         assert command.help, name
+
+
+def there(name: str) -> bool:
+    """Whether a dotted name is a module, or what one holds."""
+    found, *rest = name.split(".")
+    value = importlib.import_module(found)
+    for part in rest:
+        found = f"{found}.{part}"
+        if not hasattr(value, part):
+            try:
+                importlib.import_module(found)
+            except ModuleNotFoundError:
+                return False
+        value = getattr(value, part)
+    return True
+
+
+def test_every_dotted_name_in_the_texts_is_there():
+    """Docstrings, hints, README and examples name modules and functions that exist."""
+    texts = [*SOURCE.rglob("*.py"), *(SOURCE.parents[1] / "examples").glob("*.py")]
+    named = {str(path): path.read_text(encoding="utf-8") for path in texts} | {"README": README}
+    missing = [
+        (where, name)
+        for where, text in named.items()
+        for name in sorted(set(re.findall(r"\bevenhand(?:\.[A-Za-z_]\w*)+", text)))
+        if not there(name)
+    ]
+    assert missing == []
+    assert not there("evenhand.no_such_module")

@@ -9,7 +9,7 @@ Three kinds of work are heavy, and each is many alike:
   draws are made from. That stays on one device, since the last digits of a cumulated sum depend on
   where it is cut.
 
-Blocks and studies are computed as they are on one device, whoever has them, and what they give is
+Blocks and studies are computed as they are on one device, on whichever device, and results are
 gathered before it is added up. So q and the draws are the same bits on one device and on eight;
 estimates agree to rounding.
 

@@ -1,4 +1,4 @@
-"""Rules to stop: valid for whoever looks after every round."""
+"""Rules to stop: valid when asked after every round."""
 
 from __future__ import annotations
 

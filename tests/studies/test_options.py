@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from evenhand.designs.proposals import DESIGNS
 from evenhand.errors import EvenhandError
 from evenhand.priors.prior import METHODS
-from evenhand.studies.options import DesignName, EstimateOptions, MethodName, names_of
+from evenhand.studies.options import DesignName, EstimateOptions, MethodName
 
 
 def test_names_are_those_of_the_method():
-    assert set(names_of(DesignName)) == set(DESIGNS)
-    assert set(names_of(MethodName)) == set(METHODS)
+    assert set(get_args(DesignName)) == set(DESIGNS)
+    assert set(get_args(MethodName)) == set(METHODS)
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import click
 
-from evenhand.studies.options import MethodName, QuestionName, names_of
+from evenhand.studies.options import MethodName, QuestionName
 
 __all__ = [
     "BASELINE",
@@ -34,7 +34,7 @@ __all__ = [
 QUESTION = click.option(
     "--for",
     "question",
-    type=click.Choice(names_of(QuestionName)),
+    type=click.Choice(get_args(QuestionName)),
     default="queries",
     show_default=True,
     help="What the intervals answer for: this set of queries, or queries like these.",
@@ -88,7 +88,7 @@ QUERIES = click.option(
 )
 METHOD = click.option(
     "--method",
-    type=click.Choice(names_of(MethodName)),
+    type=click.Choice(get_args(MethodName)),
     default="laplace",
     show_default=True,
     help="How a model that learns is fitted.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -26,7 +26,7 @@ from evenhand.cli.options import (
     plot_option,
     signals_option,
 )
-from evenhand.studies.options import CombineName, DesignName, EstimatorName, names_of
+from evenhand.studies.options import CombineName, DesignName, EstimatorName
 
 __all__ = ["add", "draw", "estimate", "export", "judge", "new", "plan", "report", "serve"]
 
@@ -94,7 +94,7 @@ def add(study: str, runs: tuple[str, ...], order: str) -> None:
 @click.option(
     "--design",
     "kind",
-    type=click.Choice(names_of(DesignName)),
+    type=click.Choice(get_args(DesignName)),
     default="optimal",
     show_default=True,
 )
@@ -182,14 +182,14 @@ def judge(study: str, files: tuple[str, ...], form: str, **options: Any) -> None
 @click.option("--ranks", is_flag=True, help="Rank intervals, and the chance to be the best.")
 @click.option(
     "--combine",
-    type=click.Choice(names_of(CombineName)),
+    type=click.Choice(get_args(CombineName)),
     default="planned",
     show_default=True,
     help="Weights of rounds; the balance heuristic only where it is unbiased.",
 )
 @click.option(
     "--estimator",
-    type=click.Choice(names_of(EstimatorName)),
+    type=click.Choice(get_args(EstimatorName)),
     default="auto",
     show_default=True,
     help="With or without predictions that learn from the judgments, all unbiased; or by the mean "
@@ -314,8 +314,8 @@ def export(study: str, kind: str, out: str | None, **texts: str | None) -> None:
 @click.option(
     "--predictions",
     metavar="FILE",
-    help="Predicted grades (qid, docid, value), each shown to an assessor who asks for it; whoever "
-    "has seen one judges towards it.",
+    help="Predicted grades (qid, docid, value), each shown to an assessor who asks for it. "
+    "Assessors who have seen one judge towards it.",
 )
 @click.option(
     "--assessor",

@@ -1,7 +1,7 @@
 r"""When to stop judging, for people who look after every round.
 
-An interval at a fixed level is wrong too often for whoever looks again and again and stops when it
-pleases: with 49 looks a 95 % interval misses the truth at some look in 31 % of studies. So look t
+An interval at a fixed level is wrong too often if you look again and again and stop when it suits
+you: with 49 looks a 95 % interval misses the truth at some look in 31 % of studies. So look t
 gets the level
 
     1 - alpha_t,       alpha_t = alpha 6 / (pi^2 t^2),       sum_t alpha_t = alpha               (1)

@@ -5,7 +5,7 @@ share f is staked on every draw at odds that are fair if the mean is m,
 
     K_f(m) = prod_i (1 - f + f x_i / m)      against "the mean is m or less"                (1)
 
-and the same with 1 - x and 1 - m against "m or more". Whoever grows rich has reason to doubt: a
+and the same with 1 - x and 1 - m against "m or more". Capital that grows is evidence against m: a
 capital above 1 / alpha has probability at most alpha. Shares f are fixed in advance, spread evenly
 over log f (`SHARES`), and their capitals are averaged: no tuning, no look ahead, and the result
 does not depend on the order of the draws. K falls as m grows, so that the means not rejected are

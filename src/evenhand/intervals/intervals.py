@@ -226,7 +226,7 @@ class Interval:
         The p-values of the same test, against 0; by default found from the limits
         (`evenhand.intervals.simultaneous.p_alone`).
     bets
-        It holds for every n, is made from the terms of the draws (`Moments.terms`), and several
+        It holds for every n, is made from the terms of the draws (`TermMoments.terms`), and several
         contrasts are put together by Bonferroni's bound.
     """
 

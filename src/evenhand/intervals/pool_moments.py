@@ -135,7 +135,7 @@ def events(
     expected
         E_c of the round, shape (cells,).
     reach
-        See `evenhand.intervals.moments.Drawn`.
+        See `evenhand.intervals.moments.RoundTerms`.
     sampler
         Its name.
     """
@@ -173,7 +173,7 @@ def _cancelled(sums: np.ndarray, nothing: np.ndarray) -> np.ndarray:
 def pool_moments(
     found: Events, rho: np.ndarray | float, top: float | None, *, negative: bool = False
 ) -> tuple[np.ndarray, ...]:
-    """`Moments.event`, ``side``, ``floor`` and ``ceiling``.
+    """`TermMoments.event`, ``side``, ``floor`` and ``ceiling``.
 
     Parameters
     ----------

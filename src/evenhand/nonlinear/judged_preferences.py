@@ -156,7 +156,7 @@ class PreferenceEstimate(IntervalTable):
 
     See Also
     --------
-    evenhand.estimation.estimates.Answer : The values, intervals and covariances.
+    evenhand.estimation.estimates.IntervalTable : The values, intervals and covariances.
     """
 
     contrast_degrees: np.ndarray

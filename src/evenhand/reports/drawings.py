@@ -62,7 +62,7 @@ class Picture:
     name
         Of its files, without an ending.
     alt
-        What it shows, for whoever cannot see it.
+        What it shows, for readers who cannot see it.
     figure
         The drawing.
     """

@@ -2,8 +2,8 @@ r"""The answer of a study in one sentence, honest about what is not known.
 
 What a sentence claims follows from intervals alone: x *beats* y where the interval of their
 difference leaves out 0. One pair that was asked for has the interval of its own; of several
-systems, intervals hold all together (`evenhand.intervals.simultaneous`), so that whoever reads the
-whole sentence is wrong with no more than the probability 1 - level.
+systems, intervals hold all together (`evenhand.intervals.simultaneous`), so that the whole
+sentence is wrong with a probability of at most 1 - level.
 
 How many more judgments would decide is told by `evenhand.decisions.planning`: in one further round,
 with the probability `POWER`, for a difference as large as it now looks, against the same critical

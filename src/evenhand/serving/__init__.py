@@ -1,4 +1,4 @@
-"""A judging page for assessors, and a page of estimates for whoever runs the study.
+"""A judging page for assessors, and a page of estimates for the researcher.
 
 `serve` is what ``evenhand serve`` calls. Under it, in the order in which an answer passes::
 

@@ -8,7 +8,7 @@ follow, by HMAC-SHA256,
 - the *session* that a link turns into: token and a number of the browser's own, in a cookie that
   scripts cannot read and that other sites' pages cannot send;
 - the *seal* of each form: over the session, the pair and a nonce. What was not shown to this
-  session by this study is refused, whoever sends it.
+  session by this study is refused.
 
 Removing the file makes all links void. Comparisons take the same time whatever differs.
 """
@@ -82,7 +82,7 @@ class Access:
     assessors
         Who may judge.
     open
-        Whether whoever reaches the server is the one assessor, and may see the live page.
+        Whether everybody who reaches the server is the one assessor, and may see the live page.
     """
 
     def __init__(self, secret: bytes, assessors: Sequence[str], *, open: bool) -> None:

@@ -229,7 +229,7 @@ class _Pages:
             401,
             heading="Please use your own link",
             text="This page knows you by the link that you were given. Open that link again; if "
-            "you have none, ask whoever runs the study.",
+            "you have none, ask the person who runs the study.",
         )
 
     async def enter(self, request: Request) -> Response:
@@ -448,8 +448,8 @@ class _Pages:
             "refused.html",
             500,
             heading="Not saved",
-            text=f"The study could not be written or read. {hint}".strip() + " Tell whoever runs "
-            "the study; then go back and give your answer again.",
+            text=f"The study could not be written or read. {hint}".strip() + " Tell the person "
+            "who runs the study; then go back and give your answer again.",
         )
 
 

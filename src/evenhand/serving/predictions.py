@@ -1,7 +1,7 @@
 """Predicted grades for assessors who may ask for them, looked up by the ids of a pair.
 
-Who has seen a prediction judges towards it, so that a page offers one only where whoever runs the
-study says so, and shows it only to an assessor who opens it.
+Assessors who have seen a prediction judge towards it. So a page offers predictions only where the
+researcher says so, and shows one only to an assessor who opens it.
 """
 
 from __future__ import annotations

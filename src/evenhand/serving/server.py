@@ -52,7 +52,7 @@ class Served:
     live
         Link of the researchers' page.
     notes
-        What whoever runs the study should know, a sentence each.
+        What the researcher should know, a sentence each.
     """
 
     url: str
@@ -99,8 +99,8 @@ def serve(
         Name of each grade. Without grades in the study's settings these are the grades; by default
         0 and 1.
     predictions
-        Predicted grades (``qid docid value``), each shown to an assessor who asks for it: whoever
-        has seen one judges towards it. By default none is offered.
+        Predicted grades (``qid docid value``), each shown to an assessor who asks for it.
+        Assessors who have seen one judge towards it. By default none is offered.
     assessors
         Who judges, by name.
     overlap
@@ -275,7 +275,7 @@ def _listening(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-        # Whoever follows a link before the pages are ready waits for them, and is not refused.
+        # A link that is followed before the pages are ready waits for them, and is not refused.
         listener.listen(128)
     except (OSError, UnicodeError) as error:
         listener.close()

@@ -26,7 +26,6 @@ __all__ = [
     "EstimatorName",
     "MethodName",
     "QuestionName",
-    "names_of",
 ]
 
 CombineName = Literal["planned", "balance"]
@@ -34,15 +33,6 @@ DesignName = Literal["optimal", "minimax", "naive", "uniform"]
 EstimatorName = Literal["auto", "importance", "difference", "cross-fitted", "self-normalised"]
 MethodName = Literal["laplace", "svi", "nuts"]
 QuestionName = Literal["queries", "population"]
-
-
-def names_of(kind: Any) -> tuple[str, ...]:
-    """The names of a `Literal`.
-
-    >>> names_of(QuestionName)
-    ('queries', 'population')
-    """
-    return get_args(kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -138,15 +128,15 @@ class EstimateOptions:
     method: str = "laplace"
 
     def __post_init__(self) -> None:
-        if self.estimator not in (known := names_of(EstimatorName)):
+        if self.estimator not in (known := get_args(EstimatorName)):
             raise EvenhandError(
                 f"unknown estimator {self.estimator!r}", hint=f"known are {', '.join(known)}"
             )
-        if self.combine not in names_of(CombineName):
+        if self.combine not in get_args(CombineName):
             raise EvenhandError(
                 f"unknown way to combine rounds {self.combine!r}", hint="'planned' or 'balance'"
             )
-        if self.question not in names_of(QuestionName):
+        if self.question not in get_args(QuestionName):
             raise EvenhandError(
                 f"unknown question {self.question!r}", hint="'queries' or 'population'"
             )

@@ -10,7 +10,7 @@
 
 It is a convenience and no part of the study: made from the study's files, named by their names,
 sizes and times, so that after any change it is another's, and left aside where it cannot be
-written. Whoever deletes it loses a minute.
+written. To delete it costs a minute.
 """
 
 from __future__ import annotations
