@@ -10,6 +10,7 @@ import html
 import io
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -201,22 +202,22 @@ def decimals(std_error: np.ndarray) -> int:
 FORMATS: tuple[str, ...] = ("table", "json", "csv", "latex")
 
 
-class Result:
+class Result(ABC):
     """Base of everything that the library answers with: tables, and what follows from them."""
 
     __slots__ = ()
 
+    @abstractmethod
     def tables(self) -> list[Table]:
         """The tables of the result, the main one first."""
-        raise NotImplementedError  # each result's own
 
     def notes_shown(self) -> Sequence[str]:
         """Sentences to print below the tables."""
         return ()
 
+    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """The result as plain Python values, as its JSON has it."""
-        raise NotImplementedError  # each result's own
 
     def to_frame(self, which: int = 0) -> pandas.DataFrame:
         """One of the tables as a pandas DataFrame, the main one by default."""

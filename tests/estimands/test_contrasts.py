@@ -1,6 +1,8 @@
-"""Contrasts that are a diagonal and a row: found, and summed by entry as if by tables."""
+"""Contrasts that are a diagonal and a row: told by goals, summed by entry as if by tables."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -9,15 +11,13 @@ import pytest
 from evenhand.devices import adds_in_order
 from evenhand.estimands import contrasts, goals, targets
 from evenhand.estimands.goals import contrast, differences
-from evenhand.estimands.matrices import diagonal_and_row, parts
+from evenhand.estimands.matrices import parts
 from evenhand.estimands.pools import pool
 from evenhand.estimands.targets import Target
 from evenhand.formats.runs import read_runs
 from evenhand.intervals import pool_moments
 from evenhand.intervals.pool_moments import events
 from evenhand.measures import grammar
-
-RNG = np.random.default_rng(0)
 
 
 def weighed(seed: int, k: int, *, full: float = 0.3, signed: bool = False) -> Target:
@@ -51,7 +51,7 @@ def test_forms_of_goals(k):
         (goals.rank(found), np.full(k, -1 / k)),
         (goals.baseline(found, "s1"), -np.eye(k)[1]),
     ):
-        form = diagonal_and_row(goal.matrix)
+        form = goal.form
         if len(goal.matrix) < 3:
             assert form is None  # no more work as a table
             continue
@@ -62,26 +62,30 @@ def test_forms_of_goals(k):
             np.testing.assert_array_equal(form.row, row)
         again = np.diag(form.diagonal)[form.place] + row
         np.testing.assert_allclose(again, goal.matrix, rtol=1e-15, atol=1e-16)
-    rows = [(len(rows), form) for rows, form in parts(goals.pairs(found).matrix, most=2)]
+    assert goals.best(found).form is not None
+    pairs = goals.pairs(found)
+    rows = [(len(rows), form) for rows, form in parts([(len(pairs.matrix), pairs.form)], most=2)]
     if k > 3:
         assert rows == [(2, None)] * (k * (k - 1) // 4)
 
 
-@pytest.mark.parametrize(
-    "matrix",
-    [
-        RNG.normal(size=(4, 5)),
-        np.ones((3, 5)),
-        np.eye(5)[[0, 0, 1]],  # one system twice
-        np.eye(5) + 1.0,  # a common row, and not of differences
-        np.eye(5)[:2] - 0.5 * np.eye(5)[2],
-        np.zeros((3, 5)),
-    ],
-)
-def test_other_matrices_are_tables(matrix):
-    assert diagonal_and_row(matrix) is None
-    rows = np.concatenate([rows for rows, form in parts(matrix, most=2)])
-    np.testing.assert_array_equal(np.sort(rows), np.arange(len(matrix)))
+def test_your_own_contrasts_are_tables():
+    found = weighed(0, 5)
+    own = contrast(found, goals.rank(found).matrix)
+    assert own.form is None
+    np.testing.assert_allclose(own.norms(), goals.rank(found).norms(), rtol=1e-12, atol=1e-15)
+
+
+def test_parts_of_a_matrix_are_all_of_its_rows():
+    found = weighed(0, 5)
+    rank, pairs = goals.rank(found), goals.pairs(found)
+    blocks = [(5, rank.form), (10, pairs.form), (5, goals.absolute(found).form)]
+    told = parts(blocks, most=4)
+    assert [form is None for _, form in told] == [False, False, True, True, True]
+    np.testing.assert_array_equal(told[0][0], np.arange(5))
+    np.testing.assert_array_equal(told[1][0], np.arange(15, 20))
+    rows = np.concatenate([rows for rows, _ in told])
+    np.testing.assert_array_equal(np.sort(rows), np.arange(20))
 
 
 @pytest.mark.parametrize("signed", [False, True])
@@ -89,17 +93,13 @@ def test_other_matrices_are_tables(matrix):
 def test_norms_by_entry_are_those_by_tables(monkeypatch, k, signed):
     found, rng = weighed(k, k, signed=signed), np.random.default_rng(k)
     assert adds_in_order() == (jax.default_backend() == "cpu")
-    shuffled = rng.permutation(k)[: max(k - 1, 3)]
     for made in (
         goals.absolute(found),
         goals.rank(found),
         goals.baseline(found, "s0"),
-        contrast(found, goals.rank(found).matrix[shuffled] * 3.0),
-        contrast(found, goals.rank(found).matrix, importance=rng.random(k) * (np.arange(k) > 0)),
-        contrast(
-            found,
-            goals.baseline(found, "s0").matrix,
-            importance=rng.random(k - 1) * (np.arange(1, k) < k - 1),
+        replace(goals.rank(found), importance=rng.random(k) * (np.arange(k) > 0)),
+        replace(
+            goals.baseline(found, "s0"), importance=rng.random(k - 1) * (np.arange(1, k) < k - 1)
         ),
     ):
         tables = by_tables(monkeypatch, made.norms)
@@ -116,16 +116,13 @@ def test_sums_by_entry_are_those_by_tables(monkeypatch, k, piece, signed):
     monkeypatch.setattr(targets, "PIECE", piece)
     likely, expected, reach = rng.random((3, len(found.pool)))
     first, second = np.triu_indices(k, 1)
-    matrix = np.concatenate(
-        [
-            goals.rank(found).matrix,
-            np.eye(k),
-            differences(first, second, k)[: max(k, 9)],
-        ]
-    )[rng.permutation(2 * k + min(len(first), max(k, 9)))]
+    made = [goals.rank(found), goals.absolute(found), goals.baseline(found, "s1")]
+    more = differences(first, second, k)[: max(k, 9)]
+    matrix = np.concatenate([*(goal.matrix for goal in made), more])
+    blocks = [*((len(goal.matrix), goal.form) for goal in made), (len(more), None)]
 
     def summed():
-        return events(found, matrix, likely, expected, reach, "distinct")
+        return events(found, matrix, likely, expected, reach, "distinct", blocks)
 
     ours, tables = summed(), by_tables(monkeypatch, summed)
     for one, other, size in zip(
@@ -142,11 +139,11 @@ def test_what_little_differs_keeps_its_digits(monkeypatch):
     w[7, 2] += 1e-7
     found = Target.of_weights(base.pool, base.measure, w)
     goal = goals.baseline(found, "s0")
-    assert diagonal_and_row(goal.matrix) is not None
+    assert goal.form is not None
     likely, expected, reach = rng.random((3, len(found.pool)))
 
     def summed():
-        return events(found, goal.matrix, likely, expected, reach, "iid")
+        return events(found, goal.matrix, likely, expected, reach, "iid", [(5, goal.form)])
 
     ours, tables = summed(), by_tables(monkeypatch, summed)
     for one, other in zip(ours, tables, strict=True):

@@ -18,7 +18,7 @@ import numpy as np
 
 from evenhand.devices import adds_in_order
 from evenhand.estimands.blocks import BlockEntries, Blocks
-from evenhand.estimands.matrices import DiagonalAndRow, diagonal_and_row
+from evenhand.estimands.matrices import DiagonalAndRow, Form
 
 __all__ = ["along", "by_block", "by_entry", "contrasts", "norm", "norms"]
 
@@ -73,7 +73,9 @@ def _root(square: jax.Array) -> jax.Array:
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
 
 
-def norms(blocks: Blocks, matrix: np.ndarray, importance: np.ndarray) -> jax.Array:
+def norms(
+    blocks: Blocks, matrix: np.ndarray, importance: np.ndarray, form: Form = None
+) -> jax.Array:
     """||a|| of every cell of some blocks of weights, padded to whole blocks.
 
     Parameters
@@ -84,9 +86,10 @@ def norms(blocks: Blocks, matrix: np.ndarray, importance: np.ndarray) -> jax.Arr
         C, shape (contrasts, systems).
     importance
         h, shape (contrasts,).
+    form
+        Of the matrix.
     """
-    form = diagonal_and_row(matrix) if adds_in_order() else None
-    if form is None:
+    if form is None or not adds_in_order():
         return by_block(blocks, jnp.asarray(matrix), jnp.asarray(importance))
     by_system = np.zeros(len(form.diagonal))
     by_system[form.place] = importance

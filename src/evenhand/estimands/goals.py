@@ -44,6 +44,7 @@ from typing import Any
 import numpy as np
 
 from evenhand.errors import EvenhandError
+from evenhand.estimands.matrices import Form, diagonal_and_row
 from evenhand.estimands.targets import Target
 from evenhand.float64 import in_float64
 
@@ -79,6 +80,12 @@ class Goal:
         C; float64, shape (contrasts, systems).
     importance
         h_i >= 0 of each contrast in the design's objective; shape (contrasts,).
+    form
+        The diagonal and the row that make up C, where it has this form
+        (`evenhand.estimands.matrices`).
+    expected_norms
+        ||a_c||, shape (cells,), where it is an expectation and not that of C and the weights; None
+        for equation (3).
     """
 
     target: Target
@@ -86,6 +93,8 @@ class Goal:
     names: tuple[str, ...]
     matrix: np.ndarray
     importance: np.ndarray
+    form: Form = None
+    expected_norms: np.ndarray | None = None
 
     def __repr__(self) -> str:
         return (
@@ -103,8 +112,12 @@ class Goal:
         """||a_c|| of every cell, equation (3): float64, shape (cells,)."""
         from evenhand.estimands.contrasts import norms
 
+        if self.expected_norms is not None:
+            return self.expected_norms
+
         def begin(first: int, last: int) -> Any:
-            return norms(self.target.blocks(first, last), self.matrix, self.importance)
+            blocks = self.target.blocks(first, last)
+            return norms(blocks, self.matrix, self.importance, self.form)
 
         found = np.empty(len(self.target.pool))
         for first, last, here in self.target.ahead(begin):
@@ -168,7 +181,9 @@ def contrast(
 
 def absolute(target: Target) -> Goal:
     """Each system's own value."""
-    return contrast(target, np.eye(len(target.systems)), names=target.systems, kind="absolute")
+    own = np.eye(len(target.systems))
+    form = diagonal_and_row(own, np.arange(len(own)))
+    return replace(contrast(target, own, names=target.systems, kind="absolute"), form=form)
 
 
 def pair(target: Target, first: str | None = None, second: str | None = None) -> Goal:
@@ -209,7 +224,10 @@ def baseline(target: Target, system: str) -> Goal:
     matrix = np.eye(len(target.systems))[others]
     matrix[:, code] = -1.0
     names = [f"{target.systems[j]} - {system}" for j in others]
-    return contrast(target, matrix, names=names, kind="baseline")
+    row = np.zeros(len(target.systems))
+    row[code] = -1.0
+    form = diagonal_and_row(matrix, np.array(others), row)
+    return replace(contrast(target, matrix, names=names, kind="baseline"), form=form)
 
 
 def rank(target: Target) -> Goal:
@@ -226,7 +244,9 @@ def rank(target: Target) -> Goal:
     if k < 2:
         raise EvenhandError("ranking needs at least two systems, got 1")
     names = [f"{name} - mean" for name in target.systems]
-    return contrast(target, np.eye(k) - 1.0 / k, names=names, kind="rank")
+    matrix = np.eye(k) - 1.0 / k
+    form = diagonal_and_row(matrix, np.arange(k), np.full(k, -1.0 / k))
+    return replace(contrast(target, matrix, names=names, kind="rank"), form=form)
 
 
 def differences(first: np.ndarray, second: np.ndarray, k: int) -> np.ndarray:

@@ -12,6 +12,8 @@ goal       d      t
 `rank`     1      -(1, ..., 1) / k
 ========== ====== ======================
 
+Goals say so of their own matrix (`evenhand.estimands.goals.Goal.form`); nothing is guessed.
+
 A system that does not return a document has a_jc = t w_c, whichever it is. So a sum over cells of
 any f is that of f(t w_c), one number for all, and of f(a_jc) - f(t w_c) over the entries of j: of
 100 systems each returns a twentieth of the pool, and a pass by entry does a twentieth of the work.
@@ -19,11 +21,12 @@ any f is that of f(t w_c), one number for all, and of f(a_jc) - f(t w_c) over th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["DiagonalAndRow", "Part", "diagonal_and_row", "parts", "tables"]
+__all__ = ["DiagonalAndRow", "Form", "Part", "diagonal_and_row", "parts", "tables"]
 
 #: Fewer rows are no more work as a table.
 _FEW = 3
@@ -37,7 +40,8 @@ class DiagonalAndRow(NamedTuple):
     diagonal
         d; float64, shape (systems,).
     row
-        t, likewise; None if it is 0.
+        t, likewise; None if it is 0. Where it is not, each contrast sums to 0, so that cells which
+        all systems weigh alike are exactly 0.
     place
         The system of each contrast; int64, shape (contrasts,).
     """
@@ -47,57 +51,50 @@ class DiagonalAndRow(NamedTuple):
     place: np.ndarray
 
 
-def diagonal_and_row(matrix: np.ndarray) -> DiagonalAndRow | None:
-    """The matrix in the form of equation (1), or None if it has none or is better off as a table.
+#: The form of a matrix, or None for one that is better off as a table.
+Form = DiagonalAndRow | None
+#: Numbers of some rows of a matrix, and their form.
+Part = tuple[np.ndarray, Form]
+
+
+def diagonal_and_row(matrix: np.ndarray, place: np.ndarray, row: np.ndarray | None = None) -> Form:
+    """The form of a matrix of contrasts that are known to have it.
 
     Parameters
     ----------
     matrix
         C, shape (contrasts, systems).
-
-    Notes
-    -----
-    Where there is a common row, all contrasts must sum to 0: cells that all systems weigh alike are
-    then exactly 0.
+    place
+        The system of each contrast, each once.
+    row
+        t, shape (systems,); None if it is 0. Each contrast must sum to 0 where it is not.
     """
     m, k = matrix.shape
-    if not _FEW <= m <= k:
+    if m < _FEW:
         return None
-    row = np.median(matrix, axis=0)  # in each column all rows but one are alike
-    differ = matrix != row
-    if (differ.sum(1) != 1).any() or (differ.sum(0) > 1).any():
-        return None
-    size = np.abs(matrix).sum(1)
-    if row.any() and (np.abs(matrix.sum(1)) > 16 * np.finfo(float).eps * size).any():
-        return None
-    place = differ.argmax(1)
     diagonal = np.zeros(k)
-    diagonal[place] = matrix[np.arange(m), place] - row[place]
-    return DiagonalAndRow(diagonal, row if row.any() else None, place)
+    diagonal[place] = matrix[np.arange(m), place] - (0.0 if row is None else row[place])
+    return DiagonalAndRow(diagonal, row, place)
 
 
-#: Numbers of some rows of a matrix, and their form of equation (1) if they have one.
-Part = tuple[np.ndarray, DiagonalAndRow | None]
-
-
-def parts(matrix: np.ndarray, *, most: int) -> list[Part]:
+def parts(blocks: Sequence[tuple[int, Form]], *, most: int) -> list[Part]:
     """The rows of a matrix in parts that have the form of equation (1), and others.
 
     Parameters
     ----------
-    matrix
-        C, shape (contrasts, systems): often a row for each system, and a goal's contrasts below.
+    blocks
+        Number of rows and form of each block of the matrix, from its top: often a row for each
+        system, and a goal's contrasts below.
     most
         How many rows a part without the form may have.
     """
-    alone = np.count_nonzero(matrix, axis=1) == 1
-    found, others = [], []
-    for rows in (np.flatnonzero(alone), np.flatnonzero(~alone)):
-        form = diagonal_and_row(matrix[rows])
-        if form is None:
-            others.append(rows)
-        else:
-            found.append((rows, form))
+    ends = np.cumsum([n for n, _ in blocks])
+    rows = [np.arange(end - n, end) for end, (n, _) in zip(ends, blocks, strict=True)]
+    forms = [form for _, form in blocks]
+    found: list[Part] = [
+        (some, form) for some, form in zip(rows, forms, strict=True) if form is not None
+    ]
+    others = [some for some, form in zip(rows, forms, strict=True) if form is None]
     return [*found, *tables(np.concatenate([np.zeros(0, int), *others]), most=most)]
 
 

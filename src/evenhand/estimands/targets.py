@@ -78,6 +78,9 @@ class Target:
         (entries,), if systems weigh also what they do not return; None for those of the pool.
     whole
         What is known of the other cells, where only some are at hand; None if all are.
+    floor
+        What designs mix in so that every cell can be drawn, shape (cells,); None for the mean
+        weight.
     """
 
     pool: Pool
@@ -85,6 +88,7 @@ class Target:
     weight: np.ndarray
     entries: tuple[np.ndarray, np.ndarray] | None = None
     whole: Whole | None = None
+    floor: np.ndarray | None = None
 
     @classmethod
     def of_weights(cls, pool: Pool, measure: Linear, weights: np.ndarray) -> Target:
@@ -165,7 +169,15 @@ class Target:
         return Blocks.of(start, self.system[here], self.weight[here], len(self.systems))
 
     def mean_weight(self) -> np.ndarray:
-        """Mean size of the weights of each cell over the systems: float64, shape (cells,)."""
+        """Mean size of the weights of each cell over the systems, or the `floor` that is given.
+
+        Returns
+        -------
+        numpy.ndarray
+            float64, shape (cells,).
+        """
+        if self.floor is not None:
+            return self.floor
         size = np.append(np.abs(self.weight), 0.0)  # a cell without entries may be the last
         summed = np.add.reduceat(size, self.start[:-1])
         return np.where(np.diff(self.start) > 0, summed, 0.0) / len(self.systems)

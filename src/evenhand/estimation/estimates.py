@@ -6,6 +6,7 @@ every system with every other. Both print as tables, and as the JSON of ``evenha
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -91,9 +92,9 @@ class IntervalTable(Result):
             tables.append(Table.of(title, self._contrasts(), digits))
         return tables
 
+    @abstractmethod
     def _asked(self) -> str:
         """What was asked, and what was judged: the head of the title."""
-        raise NotImplementedError  # each kind of estimate's own
 
     def _systems(self) -> dict[str, Any]:
         return {
@@ -160,7 +161,7 @@ class Estimate(IntervalTable):
 
     See Also
     --------
-    Answer : The values, intervals and covariances.
+    IntervalTable : The values, intervals and covariances.
     """
 
     covered: np.ndarray
@@ -369,7 +370,8 @@ class Estimate(IntervalTable):
         value = np.where(lost, np.nan, goal.matrix @ self.reached_value)
         std_error = np.where(lost, np.nan, np.sqrt((factor**2).sum(1)))
         kind = intervals.check_interval(self.interval)
-        moments = self.evidence.moments(goal.matrix, value, terms=kind.bets)
+        blocks = [(len(goal.matrix), goal.form)]
+        moments = self.evidence.moments(goal.matrix, value, blocks=blocks, terms=kind.bets)
         spread = kind.spread(moments)
         between, known_to = np.zeros(len(value)), len(self.goal.target.pool.queries) - 1
         population = self.question == "population"

@@ -63,7 +63,7 @@ import numpy as np
 from evenhand.designs.utilities import judged_utility
 from evenhand.errors import SupportError, listed
 from evenhand.estimands.contrasts import contrasts
-from evenhand.estimands.goals import Goal
+from evenhand.estimands.goals import Goal, absolute
 from evenhand.estimands.targets import Target
 from evenhand.estimation.estimates import Estimate, uncovered_contrasts
 from evenhand.float64 import in_float64
@@ -307,9 +307,13 @@ def _columns(
             hint="take the interval auto",
         )
     k = len(goal.target.systems)
-    every = np.concatenate([np.eye(k), goal.matrix])  # together: one pass over the pool
+    own = absolute(goal.target)
+    every = np.concatenate([own.matrix, goal.matrix])  # together: one pass over the pool
+    blocks = [(k, own.form), (len(goal.matrix), goal.form)]
     both = np.concatenate([sums.value, sums.contrast])
-    moments, contrast_moments = evidence.moments(every, both, terms=kind.bets).split(k)
+    moments, contrast_moments = evidence.moments(every, both, blocks=blocks, terms=kind.bets).split(
+        k
+    )
     low, high = kind.limits(moments, level)
     contrast_low, contrast_high = kind.limits(contrast_moments, level)
     return {

@@ -31,6 +31,7 @@ weights.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -42,6 +43,7 @@ import numpy as np
 from evenhand.designs.utilities import rank_utility
 from evenhand.errors import EvenhandError, SupportError
 from evenhand.estimands.contrasts import contrasts
+from evenhand.estimands.matrices import Form
 from evenhand.estimands.targets import Target
 from evenhand.float64 import in_float64
 from evenhand.intervals.foreseen import foreseen, likely, scale_sums
@@ -362,7 +364,12 @@ class Evidence:
 
     @in_float64
     def moments(
-        self, matrix: np.ndarray, estimate: np.ndarray, *, terms: bool = False
+        self,
+        matrix: np.ndarray,
+        estimate: np.ndarray,
+        *,
+        blocks: Sequence[tuple[int, Form]] = (),
+        terms: bool = False,
     ) -> TermMoments:
         """Moments of the contrasts C U.
 
@@ -372,6 +379,8 @@ class Evidence:
             C, shape (contrasts, systems).
         estimate
             Of the contrasts, shape (contrasts,).
+        blocks
+            As in `evenhand.intervals.pool_moments.events`.
         terms
             Give the terms too.
         """
@@ -399,7 +408,7 @@ class Evidence:
             free = np.asarray(SAMPLERS[one.sample.sampler].free(jnp.asarray(own[draws])))
             expected = free * one.reach[draws] ** 2 * mass[draws]
             scales += scale_sums(weights, free * one.residual**2, expected)
-            here = events(self.target, matrix, mass, own, one.reach, one.sample.sampler)
+            here = events(self.target, matrix, mass, own, one.reach, one.sample.sampler, blocks)
             over[:4] += here[:4]
             over[4:] = here[4:]  # the range is the pool's, whatever was drawn
         if whole is not None:  # no narrower than that of the cells that are not at hand

@@ -26,7 +26,7 @@ import numpy as np
 from evenhand.devices import adds_in_order
 from evenhand.estimands.blocks import Blocks
 from evenhand.estimands.contrasts import along, contrasts
-from evenhand.estimands.matrices import DiagonalAndRow, parts, tables
+from evenhand.estimands.matrices import DiagonalAndRow, Form, parts, tables
 from evenhand.estimands.targets import Target
 from evenhand.float64 import in_float64
 from evenhand.sampling.samplers import SAMPLERS
@@ -121,6 +121,7 @@ def events(
     expected: np.ndarray,
     reach: np.ndarray,
     sampler: str,
+    blocks: Sequence[tuple[int, Form]] = (),
 ) -> Events:
     """Sums over the pool for some contrasts under one round.
 
@@ -138,12 +139,15 @@ def events(
         See `evenhand.intervals.moments.RoundTerms`.
     sampler
         Its name.
+    blocks
+        Number of rows and form of each block of the matrix, where any has a form.
     """
     free = np.asarray(SAMPLERS[sampler].free(jnp.asarray(expected)))
     by_cell = (expected * likely, reach, free)
     found = np.zeros((6, len(matrix)))
     every = np.arange(len(matrix))
-    groups = parts(matrix, most=_ROWS) if adds_in_order() else tables(every, most=_ROWS)
+    formed = blocks and adds_in_order()
+    groups = parts(blocks, most=_ROWS) if formed else tables(every, most=_ROWS)
     while groups:
         works = [
             partial(_as_tables, matrix=jnp.asarray(matrix[rows]))

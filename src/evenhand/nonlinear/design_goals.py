@@ -7,7 +7,7 @@ most. Its floor is of every pair of the pool, the same for each query.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from evenhand.estimands.targets import Target
 from evenhand.float64 import in_float64
 from evenhand.nonlinear.gradients import Levels, gradient
 
-__all__ = ["SCALES", "Expected", "expected_goal", "guessed"]
+__all__ = ["SCALES", "expected_goal", "guessed"]
 
 #: Parts s of the utilities expected, for the design. With an eighth beside them errors of nDCG@10
 #: on TREC-8 were a tenth larger, and those of AP@100 no smaller (`tests/benchmarks/ratios.py`).
@@ -73,40 +73,21 @@ def expected_goal(goal: Goal, mean: np.ndarray, top: float = 1.0) -> Goal:
         for some in np.array_split(every, -(-len(every) // _CELLS)):
             square[some] += scale * contrasts(here[some], matrix) ** 2 @ importance
     plain = Target.of_weights(pool, goal.target.measure, weights / sum(SCALES))
-    return Expected(
-        _Everywhere(pool, plain.measure, plain.weight, plain.entries),
+    return Goal(
+        replace(plain, floor=_by_ranks(pool)),
         goal.kind,
         (*goal.names, *pool.systems),
         matrix,
         importance,
-        by_cell=np.sqrt(square / sum(SCALES)),
+        expected_norms=np.sqrt(square / sum(SCALES)),
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Expected(Goal):
-    """Contrasts whose norms are those expected, as in equation (1), and no one table's.
+def _by_ranks(pool: Pool) -> np.ndarray:
+    """Of every query the same share, by what its ranks say: float64, shape (cells,).
 
-    Attributes
-    ----------
-    by_cell
-        ||a_c||, float64, shape (cells,).
+    Each cell may count, for what its query divides by.
     """
-
-    by_cell: np.ndarray
-
-    def norms(self) -> np.ndarray:
-        """||a_c|| of every cell."""
-        return self.by_cell
-
-
-class _Everywhere(Target):
-    """Weights whose floor is of every cell, since each may count for what its query divides by."""
-
-    __slots__ = ()
-
-    def mean_weight(self) -> np.ndarray:
-        """Of every query the same share, by what its ranks say: float64, shape (cells,)."""
-        likely = np.sqrt(rank_utility(self.pool).second_moment)
-        total = np.bincount(self.pool.query, likely, minlength=len(self.pool.queries))
-        return likely / total[self.pool.query]
+    likely = np.sqrt(rank_utility(pool).second_moment)
+    total = np.bincount(pool.query, likely, minlength=len(pool.queries))
+    return likely / total[pool.query]

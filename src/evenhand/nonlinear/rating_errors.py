@@ -37,7 +37,6 @@ from evenhand.estimation.estimates import Estimate
 from evenhand.estimation.importance import estimate
 from evenhand.float64 import in_float64
 from evenhand.measures.base import Deviation
-from evenhand.nonlinear.design_goals import Expected
 from evenhand.sampling.assessor_variance import several_said
 from evenhand.sampling.combination import combined
 from evenhand.sampling.labels import Labels
@@ -146,6 +145,4 @@ def expected_deviation(goal: Goal, grade: np.ndarray, off: np.ndarray | float) -
     ends = [_weighted(goal, _errors(goal, r)) for r in (grade - off, grade + off)]
     mean = _weighted(goal, (_errors(goal, grade - off) + _errors(goal, grade + off)) / 2.0)
     by_cell = np.sqrt(np.mean([end.norms() ** 2 for end in ends], axis=0))
-    return Expected(
-        mean.target, goal.kind, goal.names, goal.matrix, goal.importance, by_cell=by_cell
-    )
+    return replace(mean, expected_norms=by_cell)

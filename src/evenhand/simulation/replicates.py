@@ -215,7 +215,8 @@ def replicate_design(given: Replications, design: Design, sampler: str, budget: 
     matrix = np.concatenate([given.goal.matrix, pairs])
     expected = np.asarray(known.expected)
     reach = np.where(expected > 0, 1.0 / np.where(expected > 0, expected, 1.0), 0.0)
-    over = events(given.goal.target, matrix, given.likely, expected, reach, sampler)
+    blocks = [(len(given.goal.matrix), given.goal.form), (len(pairs), None)]
+    over = events(given.goal.target, matrix, given.likely, expected, reach, sampler, blocks)
     interval = check_interval(chosen(given.interval, None))
     aim = matrix @ given.truth
     slack = 1e-9 * (1.0 + np.abs(aim))
