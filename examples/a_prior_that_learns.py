@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import evenhand as eh
-from evenhand.demo import make_collection
+from evenhand.simulation import make_collection
 from evenhand.simulation.simulations import simulate_runs
 
 parser = argparse.ArgumentParser(description=__doc__)

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 import evenhand as eh
-from evenhand.demo import make_collection
+from evenhand.simulation import make_collection
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--fast", action="store_true", help="a smaller collection, fewer replications")

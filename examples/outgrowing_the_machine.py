@@ -16,7 +16,7 @@ import jax
 
 import evenhand as eh
 from evenhand import engines
-from evenhand.demo import make_collection
+from evenhand.simulation import make_collection
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("entries", nargs="?", help="a Parquet file, or a pattern of several")

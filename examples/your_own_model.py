@@ -14,8 +14,8 @@ import numpyro
 import numpyro.distributions as dist
 
 import evenhand as eh
-from evenhand.demo import make_collection
 from evenhand.priors.models import continuous_response
+from evenhand.simulation import make_collection
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--runs", help="a folder of runs")

@@ -64,7 +64,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evenhand.demo import make_collection
 from evenhand.designs.utilities import judged_utility
 from evenhand.estimands import goals, targets
 from evenhand.estimands.pools import pool
@@ -74,6 +73,7 @@ from evenhand.formats.qrels import read_qrels
 from evenhand.formats.runs import read_runs
 from evenhand.sampling import samplers
 from evenhand.sampling.folds import Folds
+from evenhand.simulation import make_collection
 
 BATCH = 512
 # Compiling costs more than running here.

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 import evenhand
 from evenhand.cli import main
-from evenhand.demo import make_collection
+from evenhand.simulation import make_collection
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.S)

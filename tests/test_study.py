@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import evenhand
-from evenhand.demo import make_collection
 from evenhand.designs.utilities import flat
 from evenhand.errors import EvenhandError, FormatError, MissingJudgments, StudyError, SupportError
-from evenhand.evaluation import evaluate
+from evenhand.estimands.evaluation import evaluate
 from evenhand.formats.qrels import read_qrels
 from evenhand.formats.runs import read_runs
+from evenhand.simulation import make_collection
 from evenhand.studies.round_files import names
 from evenhand.study import Study
 

@@ -22,6 +22,8 @@ from .errors import MissingJudgments as MissingJudgments
 from .errors import PrecisionError as PrecisionError
 from .errors import StudyError as StudyError
 from .errors import SupportError as SupportError
+from .estimands.evaluation import Evaluation as Evaluation
+from .estimands.evaluation import evaluate as evaluate
 from .estimands.goals import Goal as Goal
 from .estimands.goals import absolute as absolute
 from .estimands.goals import baseline as baseline
@@ -39,8 +41,6 @@ from .estimation.cross_fitting import cross_fit as cross_fit
 from .estimation.estimates import Estimate as Estimate
 from .estimation.importance import estimate as estimate
 from .estimation.importance import judge as judge
-from .evaluation import Evaluation as Evaluation
-from .evaluation import evaluate as evaluate
 from .formats.preferences import Preferences as Preferences
 from .formats.preferences import read_preferences as read_preferences
 from .formats.prels import Prels as Prels

@@ -70,8 +70,8 @@ def steps(size: str) -> Iterator:
     from reading import bare, make, pooled
 
     from evenhand.estimands import targets
+    from evenhand.estimands.evaluation import evaluate
     from evenhand.estimands.pools import pool
-    from evenhand.evaluation import evaluate
     from evenhand.formats.qrels import read_qrels
     from evenhand.formats.runs import read_runs
     from evenhand.priors.features import feature_table

@@ -10,7 +10,7 @@ from scipy.special import ndtr
 
 from evenhand.decisions.posterior import Beliefs, believed
 from evenhand.decisions.ranks import ranking
-from evenhand.evaluation import evaluate
+from evenhand.estimands.evaluation import evaluate
 from evenhand.formats.runs import read_runs
 from evenhand.priors.models import continuous
 from evenhand.study import Study

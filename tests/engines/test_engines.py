@@ -22,7 +22,6 @@ import pytest
 
 import evenhand as eh
 from evenhand import engines
-from evenhand.demo import make_collection
 from evenhand.engines import excerpts
 from evenhand.engines.cells import GoalSpec, cells, proposal
 from evenhand.engines.line import ordered
@@ -30,6 +29,7 @@ from evenhand.errors import EvenhandError, FormatError, SupportError
 from evenhand.estimands import goals, targets
 from evenhand.measures import grammar
 from evenhand.sampling import algorithms, samplers
+from evenhand.simulation import make_collection
 
 COLUMNS = ("system", "query", "document", "score")
 CONNECTION = duckdb.connect()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from evenhand.cli import main
 from evenhand.errors import EvenhandError, FormatError
-from evenhand.evaluation import evaluate
+from evenhand.estimands.evaluation import evaluate
 from evenhand.formats.prels import read_prels
 from evenhand.formats.qrels import read_qrels
 from evenhand.formats.runs import read_runs

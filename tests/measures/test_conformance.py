@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenhand.errors import EvenhandError
-from evenhand.evaluation import evaluate
+from evenhand.estimands.evaluation import evaluate
 from evenhand.formats.prels import read_prels
 from evenhand.formats.qrels import Qrels, read_qrels
 from evenhand.formats.runs import Runs, read_runs

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from evenhand.errors import EvenhandError
+from evenhand.estimands.evaluation import evaluate
 from evenhand.estimands.pools import Pool, pool
-from evenhand.evaluation import evaluate
 from evenhand.formats.runs import read_runs
 from evenhand.measures import grammar
 from evenhand.nonlinear.gradients import Levels, gradient, turned

@@ -11,8 +11,8 @@ from scipy import stats
 
 from evenhand.errors import EvenhandError, FormatError, MissingJudgments, StudyError, SupportError
 from evenhand.estimands import goals, targets
+from evenhand.estimands.evaluation import evaluate
 from evenhand.estimands.pools import pool
-from evenhand.evaluation import evaluate
 from evenhand.formats.preferences import read_preferences
 from evenhand.formats.runs import read_runs
 from evenhand.nonlinear import judged_preferences

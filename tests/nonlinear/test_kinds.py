@@ -9,9 +9,9 @@ from evenhand.designs.proposals import design
 from evenhand.designs.utilities import flat
 from evenhand.errors import EvenhandError
 from evenhand.estimands import goals
+from evenhand.estimands.evaluation import evaluate
 from evenhand.estimands.pools import pool
 from evenhand.estimands.targets import target
-from evenhand.evaluation import evaluate
 from evenhand.formats.runs import read_runs
 from evenhand.measures import grammar
 from evenhand.nonlinear.kinds import ERRORS, KINDS, RATIOS, SUMS, SWAPS, kind_of

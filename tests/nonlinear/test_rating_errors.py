@@ -15,9 +15,9 @@ from evenhand.designs.proposals import design
 from evenhand.designs.utilities import flat
 from evenhand.errors import EvenhandError
 from evenhand.estimands import goals, targets
+from evenhand.estimands.evaluation import evaluate
 from evenhand.estimands.pools import pool
 from evenhand.estimation.importance import estimate
-from evenhand.evaluation import evaluate
 from evenhand.formats.qrels import read_qrels
 from evenhand.formats.runs import read_runs
 from evenhand.nonlinear.rating_errors import estimate_deviation, expected_deviation, score_grade

@@ -16,10 +16,10 @@ from evenhand.designs.proposals import design
 from evenhand.designs.utilities import Reach, judged_utility, rank_utility
 from evenhand.errors import EvenhandError, SupportError
 from evenhand.estimands import goals, targets
+from evenhand.estimands.evaluation import evaluate
 from evenhand.estimands.pools import pool
 from evenhand.estimation.cross_fitting import cross_fit
 from evenhand.estimation.importance import estimate
-from evenhand.evaluation import evaluate
 from evenhand.formats.qrels import read_qrels
 from evenhand.formats.runs import read_runs
 from evenhand.nonlinear import linearisation

@@ -14,9 +14,9 @@ from evenhand.designs.proposals import design
 from evenhand.designs.utilities import flat, rank_utility
 from evenhand.errors import EvenhandError, SupportError
 from evenhand.estimands import goals, targets
+from evenhand.estimands.evaluation import evaluate
 from evenhand.estimands.pools import pool
 from evenhand.estimation.importance import estimate
-from evenhand.evaluation import evaluate
 from evenhand.formats.runs import read_runs
 from evenhand.nonlinear.design_goals import expected_goal, guessed
 from evenhand.nonlinear.gradients import Levels, gradient

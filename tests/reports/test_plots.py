@@ -11,8 +11,8 @@ import pytest
 
 import evenhand as eh
 from evenhand.decisions.planning import Plan
-from evenhand.demo import make_collection
 from evenhand.reports import plots
+from evenhand.simulation import make_collection
 
 
 @pytest.fixture(scope="module")

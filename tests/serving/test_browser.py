@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from evenhand.demo import make_collection
 from evenhand.formats.qrels import read_qrels
+from evenhand.simulation import make_collection
 from evenhand.studies.judgments import JudgmentStore
 from evenhand.study import Study
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from evenhand.cli import main
 from evenhand.errors import EvenhandError, MissingJudgments, StudyError, SupportError
-from evenhand.evaluation import evaluate
+from evenhand.estimands.evaluation import evaluate
 from evenhand.formats.prels import read_prels
 from evenhand.formats.qrels import read_qrels
 from evenhand.study import Study

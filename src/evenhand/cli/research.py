@@ -39,7 +39,7 @@ __all__ = ["certify", "demo", "evaluate", "reproduce", "simulate"]
 @FORMAT
 def demo(out: str, budget: int, seed: int, form: str) -> None:
     """Run a complete study on made data with known truth."""
-    from evenhand.demo import demo as run
+    from evenhand.cli.demo import demo as run
 
     result = run(out, budget=budget, seed=seed, tell=lambda step: click.echo(step, err=True))
     show(result, form)
@@ -73,8 +73,8 @@ def evaluate(
     form: str,
 ) -> None:
     """Evaluate runs with complete judgments, as trec_eval does."""
-    from evenhand.evaluation import asks_sampling
-    from evenhand.evaluation import evaluate as run
+    from evenhand.estimands.evaluation import asks_sampling
+    from evenhand.estimands.evaluation import evaluate as run
     from evenhand.formats.prels import read_prels
     from evenhand.formats.qrels import read_qrels
     from evenhand.formats.queries import read_queries

@@ -12,6 +12,7 @@ with u_c the expected utility of the cell. A *goal* is a matrix C of contrasts,
 
 - `pool` numbers the pairs of some runs; `target` gives each system's weights for a measure.
 - `rank`, `baseline`, `pair`, `absolute`, `best`, `order` and `contrast` make goals.
+- `evaluate` gives the values themselves, where every pair that counts is judged.
 - `norm` is ||a_c||, which designs need: 0 for a pair that every system returns alike.
 
 Source: Schnabel et al. 2016, sections 2 and 4. Weights are not normalised, so that estimates come

@@ -1,5 +1,7 @@
 from .contrasts import norm as norm
 from .contrasts import norms as norms
+from .evaluation import Evaluation as Evaluation
+from .evaluation import evaluate as evaluate
 from .goals import Goal as Goal
 from .goals import absolute as absolute
 from .goals import baseline as baseline

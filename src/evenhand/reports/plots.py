@@ -22,9 +22,9 @@ from evenhand.intervals.confidence import percent
 if TYPE_CHECKING:
     from evenhand.decisions.planning import Plan
     from evenhand.decisions.ranks import Standings
+    from evenhand.estimands.evaluation import Evaluation
     from evenhand.estimands.pools import Pool
     from evenhand.estimation.estimates import Estimate
-    from evenhand.evaluation import Evaluation
     from evenhand.intervals.simultaneous import Comparisons
     from evenhand.sampling.samples import Sample
     from evenhand.simulation.simulations import Simulation

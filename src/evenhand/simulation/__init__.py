@@ -2,6 +2,7 @@
 
 - `simulate` replicates studies of a goal and reports bias, error and coverage.
 - `study_that_learns` runs one study in memory whose later rounds learn.
+- `make_collection` writes a synthetic collection to try them on.
 """
 
 import lazy_loader

@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 
 from evenhand.designs.utilities import mean_utility
 from evenhand.errors import EvenhandError
+from evenhand.estimands.evaluation import Evaluation, evaluate
 from evenhand.estimands.pools import pool
 from evenhand.estimands.targets import target
-from evenhand.evaluation import Evaluation, evaluate
 from evenhand.formats.qrels import read_qrels
 from evenhand.formats.runs import read_runs
 from evenhand.measures import grammar
 from evenhand.measures.linear import P
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 real = pytest.mark.skipif(not DATA.is_dir(), reason="the real data sets are not here")
 
 RUNS = {
@@ -239,7 +239,7 @@ def test_json_csv_latex():
 
 
 def test_does_not_import_jax():
-    code = "import sys, evenhand.evaluation; sys.exit('jax' in sys.modules)"
+    code = "import sys, evenhand.estimands.evaluation; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
