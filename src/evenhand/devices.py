@@ -99,7 +99,7 @@ def adds_in_order() -> bool:
 def place(over: Mesh | None, array: Any) -> jax.Array:
     """An array on the devices, cut along its first axis, whose length they must divide."""
     if over is None:
-        return jax.numpy.asarray(array)
+        return jax.device_put(array)
     return jax.device_put(array, NamedSharding(over, P(AXIS)))
 
 

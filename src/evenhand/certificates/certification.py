@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from evenhand.certificates import checks
@@ -178,7 +177,7 @@ def certify(
         target, values = _restricted(target, cells), values[cells]
         baseline = None if baseline is None else baseline[cells]
     goal = goals.rank(target)
-    arrays = Arrays(jnp.asarray(target.weights(np.arange(len(cells)))), jnp.asarray(values))
+    arrays = Arrays(jax.device_put(target.weights(np.arange(len(cells)))), jax.device_put(values))
     tried = case(jax.random.key(seed), goal, arrays, n_baselines, baseline)
     certificates = (
         *checks.gradients(tried, gradient),

@@ -175,8 +175,8 @@ def focused(goal: Goal, found: Estimate, *, share: float = UNIFORM) -> Goal:
             hint=f"rounds are focused for {' and '.join(FOCUSED)}",
         )
     # Where a measure counts faults, the best is the lowest.
-    value = jnp.asarray(goal.target.sign * found.reached_value)
-    covariance = jnp.asarray(found.covariance)
+    value = jax.device_put(goal.target.sign * found.reached_value)
+    covariance = jax.device_put(found.covariance)
     weights = np.array(pair_weights(goal.kind, value, covariance))
     if (found.covered < 1).any():
         every = pairs(goal.target)
@@ -184,7 +184,7 @@ def focused(goal: Goal, found: Estimate, *, share: float = UNIFORM) -> Goal:
         i, j = lost.argmax(1), lost.argmin(1)
         weights[i, j] = weights[j, i] = 0.0
         weights[i, j] = weights[j, i] = weights.max() if weights.any() else 1.0
-    matrix = np.asarray(root(tempered(jnp.asarray(weights), share)))
+    matrix = np.asarray(root(tempered(jax.device_put(weights), share)))
     names = [f"direction {i}" for i in range(1, len(matrix) + 1)]
     return contrast(goal.target, matrix, names=names, kind=goal.kind)
 

@@ -144,9 +144,9 @@ def _of_lists(target: Target, utility: np.ndarray, gain: np.ndarray) -> np.ndarr
     pool = target.pool
     measure, gains = checked(target.measure, Levels(gain, np.zeros((0, len(gain)))))
     order, lists = layout(pool, measure)
-    where = jnp.asarray(pool.query), jnp.asarray(pool.cell[order])
+    where = jax.device_put(pool.query), jax.device_put(pool.cell[order])
     value = _by_draw(
-        jnp.asarray(utility),
+        jax.device_put(utility),
         *where,
         lists,
         measure=measure,

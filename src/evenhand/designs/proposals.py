@@ -190,7 +190,7 @@ def _optimal(goal: Goal, utility: Utility) -> tuple[jax.Array, Gap | None]:
 
 
 def _naive(goal: Goal, utility: Utility) -> tuple[jax.Array, Gap | None]:
-    return _normalised(jnp.asarray(utility.mean * goal.target.mean_weight())), None
+    return _normalised(jax.device_put(utility.mean * goal.target.mean_weight())), None
 
 
 def _uniform(goal: Goal, utility: Utility) -> tuple[jax.Array, Gap | None]:
@@ -202,7 +202,7 @@ def _minimax(goal: Goal, utility: Utility) -> tuple[jax.Array, Gap | None]:
     shape = (len(blocks.place) * blocks.size,)
     padded = jnp.zeros(shape).at[: len(goal.target.pool)]
     root, mean = padded.set(np.sqrt(utility.second_moment)), padded.set(utility.mean)
-    matrix = jnp.asarray(goal.matrix)
+    matrix = jax.device_put(goal.matrix)
     squares = _expected_squares(blocks, matrix, mean)
     h, gap = _climb(blocks, matrix, root, squares)
     norms = blocks.map(lambda w: norm(contrasts(w, matrix), h)).reshape(-1)[: len(goal.target.pool)]
@@ -357,7 +357,7 @@ def design(
             if not goal.norms().any()
             else "every pair that matters to the goal is judged: there is nothing left to draw"
         )
-    q0 = _normalised(jnp.asarray(goal.target.mean_weight() * free))
+    q0 = _normalised(jax.device_put(goal.target.mean_weight() * free))
     q = np.asarray(mixture(q, q0, floor))
     if floor == 0:
         lost = int(np.count_nonzero((q == 0) & (free > 0) & (goal.norms() > 0)))

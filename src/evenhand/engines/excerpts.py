@@ -232,13 +232,13 @@ def _distinct(
         _, first = np.unique(np.floor(line.spanning["end"]), return_index=True)
         border = {name: column[first] for name, column in line.spanning.items()}
         u, v = jax.random.uniform(key, (2, left), jnp.float64)
-        spans = Borders(jnp.asarray(border["begin"]), jnp.asarray(border["end"]))
+        spans = Borders(jax.device_put(border["begin"]), jax.device_put(border["end"]))
         place, old = map(np.asarray, between(u, spans))
         found = line.at(place[~old])
         inside = np.zeros(left, np.int64)
         inside[~old] = left + np.arange(np.count_nonzero(~old))
         chosen = np.asarray(
-            duels(v, spans, jnp.asarray(old), jnp.arange(left), jnp.asarray(inside))
+            duels(v, spans, jax.device_put(old), jnp.arange(left), jax.device_put(inside))
         )
         both = {name: np.concatenate([border[name], found[name]]) for name in _COLUMNS}
         parts.append({name: column[chosen] for name, column in both.items()})

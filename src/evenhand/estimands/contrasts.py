@@ -90,7 +90,7 @@ def norms(
         Of the matrix.
     """
     if form is None or not adds_in_order():
-        return by_block(blocks, jnp.asarray(matrix), jnp.asarray(importance))
+        return by_block(blocks, jax.device_put(matrix), jax.device_put(importance))
     by_system = np.zeros(len(form.diagonal))
     by_system[form.place] = importance
     return by_entry(blocks, form, by_system)

@@ -113,6 +113,7 @@ def term_bounds(values: np.ndarray, q: np.ndarray, top: float) -> tuple[np.ndarr
     return np.minimum(x.min(0), 0.0), np.maximum(x.max(0), 0.0)
 
 
+@jax.jit
 def capital(
     x: jax.typing.ArrayLike,
     mean: jax.typing.ArrayLike,
@@ -208,15 +209,12 @@ def limits(terms: Terms, level: Level) -> tuple[np.ndarray, np.ndarray]:
     """
     # Far levels, where 1 - level rounds to 0, ask for more than can be told apart.
     alpha = np.maximum(1.0 - np.asarray(check_level(level)), 2.0**-53)
-    threshold = jnp.asarray(np.broadcast_to(-np.log(alpha / 2), terms.low.shape))
+    threshold = jax.device_put(np.broadcast_to(-np.log(alpha / 2), terms.low.shape))
     x = _scaled(terms)
-    below = np.asarray(_lower(*map(jnp.asarray, _filled(x, terms.times)), threshold))
-    above = 1.0 - np.asarray(_lower(*map(jnp.asarray, _filled(1.0 - x, terms.times)), threshold))
+    below = np.asarray(_lower(*map(jax.device_put, _filled(x, terms.times)), threshold))
+    above = 1.0 - np.asarray(_lower(*map(jax.device_put, _filled(1.0 - x, terms.times)), threshold))
     span = terms.high - terms.low
     return terms.low + span * below, terms.low + span * above
-
-
-_won = jax.jit(capital)
 
 
 @in_float64
@@ -239,7 +237,7 @@ def p_value(terms: Terms) -> np.ndarray:
     least = np.exp(_FARTHEST)
     most = np.maximum(
         *(
-            np.asarray(_won(rows, np.clip(mean, least, 1.0), times))
+            np.asarray(capital(rows, np.clip(mean, least, 1.0), times))
             for mean, (rows, times) in (
                 (zero, _filled(x, terms.times)),
                 (1.0 - zero, _filled(1.0 - x, terms.times)),
@@ -316,7 +314,7 @@ def sequence(
     means = 1.0 / (1.0 + np.exp(-np.linspace(-16.0, 16.0, points)))
 
     def limit(x: np.ndarray) -> np.ndarray:
-        best = np.asarray(_running(jnp.asarray(x), jnp.asarray(means), threshold))
+        best = np.asarray(_running(jax.device_put(x), jax.device_put(means), threshold))
         return np.where(best >= 0, means[best], 0.0)
 
     below, above = limit(x), 1.0 - limit(1.0 - x)

@@ -104,7 +104,7 @@ def _over_pool(
     def begin(first: int, last: int) -> list[jax.Array]:
         blocks = target.blocks(first, last)
         padding = (0, blocks.size * len(blocks.place) - (last - first))
-        cells = [jnp.asarray(np.pad(x[first:last], padding)) for x in by_cell]
+        cells = [jax.device_put(np.pad(x[first:last], padding)) for x in by_cell]
         return [work(blocks, *cells) for work in works]
 
     found: list[Any] = [0.0] * len(works)
@@ -142,7 +142,7 @@ def events(
     blocks
         Number of rows and form of each block of the matrix, where any has a form.
     """
-    free = np.asarray(SAMPLERS[sampler].free(jnp.asarray(expected)))
+    free = np.asarray(SAMPLERS[sampler].free(jax.device_put(expected)))
     by_cell = (expected * likely, reach, free)
     found = np.zeros((6, len(matrix)))
     every = np.arange(len(matrix))
@@ -150,7 +150,7 @@ def events(
     groups = parts(blocks, most=_ROWS) if formed else tables(every, most=_ROWS)
     while groups:
         works = [
-            partial(_as_tables, matrix=jnp.asarray(matrix[rows]))
+            partial(_as_tables, matrix=jax.device_put(matrix[rows]))
             if form is None
             else partial(_by_entry, form=form)
             for rows, form in groups

@@ -77,7 +77,7 @@ class Joint:
         if len(factor) <= 1:
             return cls.unknown(1, degrees)
         key = jax.random.key(0)
-        found = np.asarray(_maxima(key, jnp.asarray(factor), jnp.asarray(nu), n_draws))
+        found = np.asarray(_maxima(key, jax.device_put(factor), jax.device_put(nu), n_draws))
         return cls(found, len(factor), nu)
 
     @classmethod

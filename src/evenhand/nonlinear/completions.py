@@ -168,7 +168,7 @@ def _ends(
     own, counts = levels.of_entries(pool)[order], levels.of_lists(pool)
     place = (of.first if highest else of.last)[order]
     found = _search(
-        *map(jnp.asarray, (own, counts, place, of.beside, of.total, of.most)),
+        *map(jax.device_put, (own, counts, place, of.beside, of.total, of.most)),
         lists,
         measure=known,
         gain=gain,
@@ -212,7 +212,7 @@ def best(pool: Pool, measure: Linear, levels: Levels, left: np.ndarray) -> Level
     order, lists = layout(pool, measure)
     counts, first = levels.of_lists(pool), of.first[order]
     while True:
-        known = map(jnp.asarray, (counts, value, first, of.total, of.most))
+        known = map(jax.device_put, (counts, value, first, of.total, of.most))
         better = np.asarray(_traded(*known, lists, measure=measure))
         better = np.minimum.accumulate(better, axis=1)
         completed = of.completed(levels, better, highest=True)

@@ -292,7 +292,7 @@ def layout(pool: Pool, measure: Smooth) -> tuple[np.ndarray, FlatLists]:
         weight = measure.share(rank, np.bincount(number)[number])
     else:
         weight = measure.weight(rank)
-    return order, FlatLists(*map(jnp.asarray, (weight, number, first, rank)))
+    return order, FlatLists(*map(jax.device_put, (weight, number, first, rank)))
 
 
 def checked(measure: Linear, levels: Levels) -> tuple[Smooth, tuple[float, ...]]:
@@ -333,8 +333,8 @@ def gradient(pool: Pool, measure: Linear, levels: Levels) -> Gradient:
     known, gain = checked(measure, levels)
     k, n_queries = len(pool.systems), len(pool.queries)
     order, lists = layout(pool, known)
-    counts = jnp.asarray(levels.of_lists(pool))
-    own = jnp.asarray(levels.of_entries(pool)[order])
+    counts = jax.device_put(levels.of_lists(pool))
+    own = jax.device_put(levels.of_entries(pool)[order])
     value, by_entry, by_count = map(
         np.asarray, _slopes(own, counts, lists, measure=known, gain=gain)
     )
@@ -380,8 +380,8 @@ def turned(
     counted = np.where(levels._replace(least=None).counts(pool) > held, counted, 0.0)
     moves = (along[pool.cell][order], np.tile(counted, (k, 1)))
     own, count = _bends(
-        *map(jnp.asarray, place),
-        tuple(map(jnp.asarray, moves)),
+        *map(jax.device_put, place),
+        tuple(map(jax.device_put, moves)),
         lists,
         measure=known,
         gain=gain,

@@ -145,7 +145,7 @@ def second_order(
         Mean and covariance of the part that is even in the errors: shapes (systems,), (systems,
         systems).
     """
-    given = Errors(*map(jnp.asarray, errors))
+    given = Errors(*map(jax.device_put, errors))
     moves = _signs(jax.random.key(seed), given, int(errors.group.max()) + 1)
     factor = np.full(len(moves), 1.0 / len(moves))
     even, mean = _evens(pool, measure, levels, given, moves, factor, curved=curved)
@@ -195,15 +195,15 @@ def _evens(
     order, lists = layout(pool, known)
     least = np.zeros((len(pool.queries), len(gain))) if levels.least is None else levels.least
     nothing = jnp.zeros((1, len(gain)))
-    own = nothing if levels.own is None else jnp.asarray(levels.own[order])
-    beside = nothing if levels.beside is None else jnp.asarray(levels.beside)
+    own = nothing if levels.own is None else jax.device_put(levels.own[order])
+    beside = nothing if levels.beside is None else jax.device_put(levels.beside)
     by_move, summed = _even(
         jnp.asarray(moves, jnp.float64),
         jnp.asarray(factor, jnp.float64),
-        jnp.asarray(errors.draws),
-        jnp.asarray(errors.term),
-        (jnp.asarray(levels.reached), jnp.asarray(least), own, beside),
-        _Cells(jnp.asarray(pool.query), jnp.asarray(pool.cell[order])),
+        jax.device_put(errors.draws),
+        jax.device_put(errors.term),
+        (jax.device_put(levels.reached), jax.device_put(least), own, beside),
+        _Cells(jax.device_put(pool.query), jax.device_put(pool.cell[order])),
         lists,
         measure=known,
         gain=gain,

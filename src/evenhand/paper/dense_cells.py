@@ -155,7 +155,7 @@ class Question:
     @in_float64
     def _answers(self) -> tuple[np.ndarray, ...]:
         c = self.cells
-        arrays = map(jnp.asarray, (c.weight, c.guess, c.utility, self.matrix, self.mixed))
+        arrays = map(jax.device_put, (c.weight, c.guess, c.utility, self.matrix, self.mixed))
         return tuple(map(np.asarray, _answers(*arrays)))
 
 

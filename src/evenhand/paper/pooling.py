@@ -89,4 +89,4 @@ def deep_pool(key: jax.Array, per_query: np.ndarray, *, queries: int, trials: in
     """
     if not 1 <= queries <= len(per_query):
         raise EvenhandError(f"cannot judge {queries} of {len(per_query)} queries")
-    return np.asarray(_means(key, jnp.asarray(per_query), queries=queries, trials=trials))
+    return np.asarray(_means(key, jax.device_put(per_query), queries=queries, trials=trials))

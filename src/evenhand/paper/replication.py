@@ -127,7 +127,7 @@ def replicate(
     mass[: len(useful)] = q[useful]
     mass[-1] = max(q.sum() - q[useful].sum(), 0.0)
     z[: len(useful), :m] = contrast_values[useful] * (utility[useful] / q[useful])[:, None]
-    arrays = map(jnp.asarray, (*alias(mass), np.hstack([z, z**2])))
+    arrays = map(jax.device_put, (*alias(mass), np.hstack([z, z**2])))
     whole = -(-trials // BATCH) * BATCH
     found = np.asarray(_sums(key, *arrays, budgets=tuple(budgets), trials=whole))[:trials]
     n = np.asarray(budgets, np.float64)[:, None]

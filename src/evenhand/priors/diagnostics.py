@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
@@ -41,11 +40,11 @@ MOST_RHAT, LEAST_ESS, MOST_K = 1.05, 100, 0.05
 @in_float64
 def _groups(posterior: NumPyroPosterior) -> dict[str, dict[str, np.ndarray]]:
     """Every group by name: draws have the shape (chains, draws, ...)."""
-    labels, model, levels = posterior.labels, posterior.model, jnp.asarray(posterior.levels)
+    labels, model, levels = posterior.labels, posterior.model, jax.device_put(posterior.levels)
     features, judged = posterior.data()
     drawn = posterior.parameters(DRAWS)
     chains = len(drawn)
-    draws = jnp.asarray(drawn.reshape(-1, drawn.shape[-1]))
+    draws = jax.device_put(drawn.reshape(-1, drawn.shape[-1]))
     _, unravel = log_density.parameters(model, features, judged, levels)
 
     def constrained(theta: jax.Array) -> dict[str, jax.Array]:

@@ -180,8 +180,8 @@ class NumPyroPosterior:
         """
         drawn = self.parameters(n)
         drawn = drawn.reshape(-1, drawn.shape[-1])
-        draws = jnp.asarray(drawn[np.arange(n) * len(drawn) // n])
-        levels, own = jnp.asarray(self.levels), _told_apart(self.table, self.labels)
+        draws = jax.device_put(drawn[np.arange(n) * len(drawn) // n])
+        levels, own = jax.device_put(self.levels), _told_apart(self.table, self.labels)
         cells = np.arange(len(self.table.pool))
         found = np.empty((n, len(cells)), np.float32)
         for first in cells[::BLOCK]:
@@ -283,22 +283,22 @@ class NumPyroPrior:
             for labels in sets
         ]
         stacked = jax.tree.map(lambda *x: np.stack(x), *rows)
-        one = jax.tree.map(lambda x: jnp.asarray(x[0, 0]), stacked)
-        features, judged = jax.tree.map(jnp.asarray, stacked)
+        one = jax.tree.map(lambda x: jax.device_put(x[0, 0]), stacked)
+        features, judged = jax.tree.map(jax.device_put, stacked)
         leaves, made_of = jax.tree.flatten((*one, levels))
         d = _n_parameters(model, made_of, tuple((x.shape, x.dtype) for x in leaves))
         # Not quite 0: there NumPyro's Bernoulli has a kink, of which autodiff takes one side.
         start = np.full((len(sets), d), 0.01)
         if self.start is not None and self.start.fitted.mode.shape == (d,):
             start[:] = self.start.fitted.mode
-        start = jnp.asarray(start)
+        start = jax.device_put(start)
         if self.method == "laplace":
             with _linear_algebra().limit(limits=1, user_api="blas"):
-                fitted = fits.laplace(features, judged, jnp.asarray(levels), start, model=model)
+                fitted = fits.laplace(features, judged, jax.device_put(levels), start, model=model)
                 fitted = jax.tree.map(np.asarray, fitted)
             return [Fitted(*(x[i] for x in fitted)) for i in range(len(sets))]
         method = {"svi": fits.svi, "nuts": fits.nuts}[self.method]
-        fitted = method(*one, jnp.asarray(levels), start[0], model=model, seed=self.seed)
+        fitted = method(*one, jax.device_put(levels), start[0], model=model, seed=self.seed)
         return [jax.tree.map(np.asarray, fitted)]
 
 

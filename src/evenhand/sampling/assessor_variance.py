@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from evenhand.estimands.contrasts import contrasts
@@ -63,7 +63,7 @@ def _coefficients(rounds: Sequence[CombinedRound], n_cells: int) -> tuple[np.nda
         # in each group, n over the draws that vary.
         fold = sample.fold_at(draws)
         if sample.sampler == "slices":
-            fold = np.asarray(strata(jnp.asarray(fold), sample.n_folds))
+            fold = np.asarray(strata(jax.device_put(fold), sample.n_folds))
         n = np.bincount(fold, free > 0)
         mass = np.bincount(fold, free)
         scale = np.where(n > 1, n / np.maximum(n - 1, 1), 1.0)[fold]

@@ -335,7 +335,7 @@ def draw_pairs(key: jax.Array, design: PairDesign, n: int) -> PairSample:
     # Cells of a query lie together but for those that came later.
     order = np.argsort(query, kind="stable")
     start = np.searchsorted(query[order], np.arange(len(design.by_query) + 1))
-    columns = map(jnp.asarray, (design.share[order], start, design.by_query))
+    columns = map(jax.device_put, (design.share[order], start, design.by_query))
     first, second = map(np.asarray, _pairs(key, *columns, n=n))
     return PairSample(design, order[first], order[second])
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from evenhand.estimands.goals import Goal
@@ -65,7 +65,7 @@ def at_least_once(sample: Sample, goal: Goal) -> np.ndarray:
 @in_float64
 def _sliced(sample: Sample, goal: Goal) -> np.ndarray:
     order, n = layout(goal, "slices", sample.fold), len(sample)
-    end = np.asarray(cumulate(jnp.asarray(sample.expected)[order])) * n
+    end = np.asarray(cumulate(jax.device_put(sample.expected)[order])) * n
     edges = np.union1d(end, np.arange(n + 1.0))
     share, middle = np.diff(edges), (edges[1:] + edges[:-1]) / 2
     cell = order[np.minimum(np.searchsorted(end, middle, side="right"), len(order) - 1)]

@@ -225,7 +225,7 @@ def expected_by_fold(
         Fold of each cell; None for one draw of all.
     """
     law = _expected(sampler)
-    together = np.asarray(law(jnp.asarray(q), n))
+    together = np.asarray(law(jax.device_put(q), n))
     if fold is None:
         return together, None
     folds = int(fold.max()) + 1
@@ -233,7 +233,7 @@ def expected_by_fold(
     most = np.full(folds, n) * (support > 0) if SAMPLERS[sampler].repeats else support
     sizes = fold_sizes(np.bincount(fold, together, minlength=folds), most)
     apart = [
-        np.asarray(law(jnp.asarray(np.where(fold == f, q, 0.0)), int(size)))
+        np.asarray(law(jax.device_put(np.where(fold == f, q, 0.0)), int(size)))
         for f, size in enumerate(sizes)
     ]
     return np.sum(apart, 0), sizes
@@ -305,9 +305,9 @@ def draw(
     expected, sizes = expected_by_fold(sampler, design.q, n, fold)
     draws = _draw(
         key,
-        jnp.asarray(expected),
-        jnp.asarray(layout(design.goal, sampler, fold)),
-        None if fold is None else Folds(jnp.asarray(fold), jnp.asarray(sizes)),
+        jax.device_put(expected),
+        jax.device_put(layout(design.goal, sampler, fold)),
+        None if fold is None else Folds(jax.device_put(fold), jax.device_put(sizes)),
         sampler=sampler,
         n=n,
     )
@@ -326,7 +326,7 @@ def _in_pairs(key: jax.Array, sampler: str, q: np.ndarray, n: int) -> tuple[np.n
     if sampler == "iid" or n >= np.count_nonzero(q):
         fold, scattered = None, 0
     else:
-        fold, scattered = scatter(key, _expected(sampler)(jnp.asarray(q), n), n)
+        fold, scattered = scatter(key, _expected(sampler)(jax.device_put(q), n), n)
     return fold, scattered
 
 
@@ -351,7 +351,7 @@ def slices_variance(z: np.ndarray, q: np.ndarray, order: np.ndarray, n: int) -> 
     numpy.ndarray
         Shape (m,).
     """
-    end = np.asarray(cumulate(jnp.asarray(q)[order])) * n
+    end = np.asarray(cumulate(jax.device_put(q)[order])) * n
     edges = np.union1d(end, np.arange(n + 1.0))
     edges = edges[edges <= n]
     share, middle = np.diff(edges), (edges[1:] + edges[:-1]) / 2

@@ -248,8 +248,8 @@ def _known(given: Replications, design: Design, sampler: str, budget: int) -> _K
     first, second = np.triu_indices(len(given.truth), 1)
     some = np.linspace(0, len(first) - 1, min(len(first), _MOST_PAIRS)).round().astype(int)
     told = (layout(goal, sampler), slot, rows, useful, goal.matrix, first[some], second[some])
-    expected = SAMPLERS[sampler].expected(jnp.asarray(design.q), budget)
-    return _Known(expected, *map(jnp.asarray, told))
+    expected = SAMPLERS[sampler].expected(jax.device_put(design.q), budget)
+    return _Known(expected, *map(jax.device_put, told))
 
 
 def _moments(given: Replications, found: _Drawn, matrix: np.ndarray, over: Events) -> TermMoments:
