@@ -4,8 +4,8 @@ r"""Three ways to a posterior, with one signature and one answer, `Fitted`.
 
     theta ~ N(mode, H^-1),      H = -d2/dtheta2 log p(theta, data) at the mode              (1)
 
-Scales are parameters like others, under the tight priors that the models give them. Many fits are
-one compiled call.
+Scales are parameters like others, under the tight priors that the models give them. All fits of one
+shape are one compiled function.
 
 `svi` fits a low-rank normal by stochastic gradients on minibatches of constant size: for models
 with very many parameters, or a log density that cannot be climbed so. `nuts` is the reference.
@@ -69,13 +69,13 @@ def laplace(
     features: Features,
     judged: Observed,
     levels: jax.Array,
-    start: jax.Array,
+    start: jax.Array | np.ndarray,
     *,
     model: Model,
     draws: int = DRAWS,
     most: int = 200,
 ) -> Fitted:
-    """Normal approximation at the mode, equation (1), for several data sets at once.
+    """Normal approximation at the mode, equation (1), for several data sets, one after the other.
 
     Parameters
     ----------
@@ -94,32 +94,31 @@ def laplace(
     """
     # The same for every fit; by NumPy, since JAX would compile half a second for it.
     shape = (draws // 2, start.shape[-1])
-    noise = jnp.asarray(np.random.default_rng(0).standard_normal(shape), levels.dtype)
-    return _laplace(features, judged, levels, start, noise, model=model, most=most)
+    noise = np.random.default_rng(0).standard_normal(shape).astype(levels.dtype)
+
+    def fit(i: int) -> Fitted:
+        one = jax.tree.map(lambda x: x[i], (features, judged, start))
+        return _laplace(*one, levels, noise, model=model, most=most)
+
+    return jax.tree.map(lambda *x: np.stack(x), *map(fit, range(len(start))))
 
 
 @partial(jax.jit, static_argnames=("model", "most"))
 def _laplace(
     features: Features,
     judged: Observed,
-    levels: jax.Array,
     start: jax.Array,
+    levels: jax.Array,
     noise: jax.Array,
     *,
     model: Model,
     most: int,
 ) -> Fitted:
-    def fit(features: Features, judged: Observed, start: jax.Array) -> Fitted:
-        total = over_blocks(model, features, judged, levels)
-        end = minimise(total, start, most)
-        away = jax.lax.map(lambda z: solve_triangular(end.factor, z, lower=True, trans=1), noise)
-        away = jnp.concatenate([away, -away])
-        return Fitted(
-            end.theta, end.theta + away, end.steps, end.converged, end.factor, jnp.asarray(1)
-        )
-
-    # One after the other: each climb ends when it is done, and memory is that of one.
-    return jax.lax.map(lambda one: fit(*one), (features, judged, start))
+    """One fit, however many there are: few shapes are compiled, and each climb ends by itself."""
+    end = minimise(over_blocks(model, features, judged, levels), start, most)
+    away = jax.lax.map(lambda z: solve_triangular(end.factor, z, lower=True, trans=1), noise)
+    draws = end.theta + jnp.concatenate([away, -away])
+    return Fitted(end.theta, draws, end.steps, end.converged, end.factor, jnp.asarray(1))
 
 
 @partial(jax.jit, static_argnames=("model", "draws", "steps", "batch"))

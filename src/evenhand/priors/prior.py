@@ -284,18 +284,16 @@ class NumPyroPrior:
         ]
         stacked = jax.tree.map(lambda *x: np.stack(x), *rows)
         one = jax.tree.map(lambda x: jax.device_put(x[0, 0]), stacked)
-        features, judged = jax.tree.map(jax.device_put, stacked)
+        features, judged = stacked
         leaves, made_of = jax.tree.flatten((*one, levels))
         d = _n_parameters(model, made_of, tuple((x.shape, x.dtype) for x in leaves))
         # Not quite 0: there NumPyro's Bernoulli has a kink, of which autodiff takes one side.
         start = np.full((len(sets), d), 0.01)
         if self.start is not None and self.start.fitted.mode.shape == (d,):
             start[:] = self.start.fitted.mode
-        start = jax.device_put(start)
         if self.method == "laplace":
             with _linear_algebra().limit(limits=1, user_api="blas"):
                 fitted = fits.laplace(features, judged, jax.device_put(levels), start, model=model)
-                fitted = jax.tree.map(np.asarray, fitted)
             return [Fitted(*(x[i] for x in fitted)) for i in range(len(sets))]
         method = {"svi": fits.svi, "nuts": fits.nuts}[self.method]
         fitted = method(*one, jax.device_put(levels), start[0], model=model, seed=self.seed)

@@ -218,10 +218,14 @@ def fold_by_fold(chance: jax.Array, folds: Folds) -> jax.Array:
     """The same order, but fold by fold; padding last."""
     n_folds = len(folds.sizes)
     belongs = folds.of.at[chance].get(mode="fill", fill_value=n_folds)
-    place, before = jnp.zeros(chance.shape, jnp.int32), 0
-    for number in range(n_folds + 1):  # counting, since sorting takes longer than drawing
+
+    def count(number: int, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        place, before = state
         inside = belongs == number
         count = jnp.cumsum(inside.astype(jnp.int32))
-        place = jnp.where(inside, before + count - 1, place)
-        before = before + count[-1]
+        return jnp.where(inside, before + count - 1, place), before + count[-1]
+
+    # Counting, since sorting takes longer than drawing.
+    start = jnp.zeros(chance.shape, jnp.int32), jnp.zeros((), jnp.int32)
+    place, _ = jax.lax.fori_loop(0, n_folds + 1, count, start)
     return jnp.zeros_like(chance).at[place].set(chance, unique_indices=True)
