@@ -379,7 +379,7 @@ def test_collapsed_strata_lie_between_the_truth_and_iid_where_order_tells(draws_
             z, expected, fold = z[:, None], np.full(n, n * q[0]), np.zeros(n, np.int32)
             return SAMPLERS[sampler].covariance(z, expected, fold, 1)[0][0, 0]
 
-        return law.probability @ np.asarray(jax.vmap(one)(terms))
+        return law.probability @ np.asarray(jax.jit(jax.vmap(one))(terms))
 
     assert true - 1e-12 <= found("slices") <= found("iid") + 1e-12
     if n == 4:

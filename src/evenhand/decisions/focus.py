@@ -126,6 +126,7 @@ def _rate_of_best(
     return leads + leads.T
 
 
+@jax.jit
 def tempered(weights: jax.Array, share: float = UNIFORM) -> jax.Array:
     """Weights of pairs that sum to 1, a share of them the same for all; shape (k, k).
 
@@ -138,6 +139,7 @@ def tempered(weights: jax.Array, share: float = UNIFORM) -> jax.Array:
     return (1.0 - share) * scaled + share * alike
 
 
+@jax.jit
 def root(weights: jax.Array) -> jax.Array:
     """R of equation (3): shape (k - 1, k), each row summing to 0 but for rounding."""
     eigenvalue, eigenvector = jnp.linalg.eigh(jnp.diag(weights.sum(1)) - weights)

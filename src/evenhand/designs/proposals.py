@@ -53,7 +53,7 @@ import numpy as np
 from evenhand.designs.utilities import Utility
 from evenhand.errors import EvenhandError, SupportError
 from evenhand.estimands.blocks import Blocks
-from evenhand.estimands.contrasts import contrasts, norm
+from evenhand.estimands.contrasts import by_block, contrasts, norm
 from evenhand.estimands.goals import Goal
 from evenhand.float64 import in_float64, require_float64
 
@@ -147,6 +147,7 @@ def mixture(q: jax.typing.ArrayLike, q0: jax.typing.ArrayLike, floor: float) -> 
     return (1.0 - share) * q + share * q0
 
 
+@jax.jit
 def variance(
     q: jax.typing.ArrayLike,
     contrast_values: jax.typing.ArrayLike,
@@ -185,6 +186,12 @@ def _normalised(mass: jax.Array) -> jax.Array:
     return mass / jnp.where(total > 0, total, 1.0)
 
 
+@jax.jit
+def _kept(q: jax.Array, free: jax.Array) -> jax.Array:
+    """The proposal on the cells that are free, 1 or 0."""
+    return _normalised(q * free)
+
+
 def _optimal(goal: Goal, utility: Utility) -> tuple[jax.Array, Gap | None]:
     return proposal(goal.norms(), utility.second_moment), None
 
@@ -199,13 +206,12 @@ def _uniform(goal: Goal, utility: Utility) -> tuple[jax.Array, Gap | None]:
 
 def _minimax(goal: Goal, utility: Utility) -> tuple[jax.Array, Gap | None]:
     blocks = goal.target.blocks()
-    shape = (len(blocks.place) * blocks.size,)
-    padded = jnp.zeros(shape).at[: len(goal.target.pool)]
-    root, mean = padded.set(np.sqrt(utility.second_moment)), padded.set(utility.mean)
+    more = len(blocks.place) * blocks.size - len(goal.target.pool)
+    root, mean = (np.pad(x, (0, more)) for x in (np.sqrt(utility.second_moment), utility.mean))
     matrix = jax.device_put(goal.matrix)
     squares = _expected_squares(blocks, matrix, mean)
     h, gap = _climb(blocks, matrix, root, squares)
-    norms = blocks.map(lambda w: norm(contrasts(w, matrix), h)).reshape(-1)[: len(goal.target.pool)]
+    norms = np.asarray(by_block(blocks, matrix, h))[: len(goal.target.pool)]
     return proposal(norms, utility.second_moment), Gap(*map(float, gap))
 
 
@@ -346,10 +352,10 @@ def design(
     if not free.any():
         raise EvenhandError("every pair is judged: there is nothing left to draw")
     q, gap = DESIGNS[kind](goal, utility)
-    q = _normalised(q * free)
+    q = _kept(q, free)
     if guard is not None:
         second, _ = DESIGNS[kind](goal, guard)
-        q = mixture(q, _normalised(second * free), guard_share)
+        q = mixture(q, _kept(second, free), guard_share)
     if floor == 0 and not q.any():
         raise EvenhandError(
             "all systems return the same rankings: every difference is exactly 0, "

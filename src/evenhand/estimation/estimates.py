@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import jax
 import numpy as np
 
 from evenhand.errors import EvenhandError, listed
@@ -282,7 +281,7 @@ class Estimate(IntervalTable):
         """
         own, unsure = self.lists, ~self.reached
         for one in self.evidence.rounds:
-            free = SAMPLERS[one.sample.sampler].free(jax.device_put(one.sample.expected))
+            free = SAMPLERS[one.sample.sampler].free(one.sample.expected)
             unsure |= (one.reach > 0) & (np.asarray(free) > 0)
         if own.whole is not None:  # so are cells that are not at hand
             unsure[:] = True

@@ -405,7 +405,7 @@ class Evidence:
             variances.append(found[0])
             degrees.append(float(parts[0][3]))
             mass = ranks if one.mean is None else likely(one.mean, ranks)
-            free = np.asarray(SAMPLERS[one.sample.sampler].free(jax.device_put(own[draws])))
+            free = np.asarray(SAMPLERS[one.sample.sampler].free(own[draws]))
             expected = free * one.reach[draws] ** 2 * mass[draws]
             scales += scale_sums(weights, free * one.residual**2, expected)
             here = events(self.target, matrix, mass, own, one.reach, one.sample.sampler, blocks)

@@ -142,7 +142,7 @@ def events(
     blocks
         Number of rows and form of each block of the matrix, where any has a form.
     """
-    free = np.asarray(SAMPLERS[sampler].free(jax.device_put(expected)))
+    free = np.asarray(SAMPLERS[sampler].free(expected))
     by_cell = (expected * likely, reach, free)
     found = np.zeros((6, len(matrix)))
     every = np.arange(len(matrix))

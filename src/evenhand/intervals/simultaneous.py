@@ -77,7 +77,7 @@ class Joint:
         if len(factor) <= 1:
             return cls.unknown(1, degrees)
         key = jax.random.key(0)
-        found = np.asarray(_maxima(key, jax.device_put(factor), jax.device_put(nu), n_draws))
+        found = _maxima(key, factor, nu, n_draws)
         return cls(found, len(factor), nu)
 
     @classmethod
@@ -104,13 +104,13 @@ class Joint:
         return np.clip(np.where(np.isnan(t), np.nan, beyond), alone, most)
 
 
-def _maxima(key: jax.Array, factor: jax.Array, nu: jax.Array, n_draws: int) -> jax.Array:
+def _maxima(key: jax.Array, factor: np.ndarray, nu: float, n_draws: int) -> np.ndarray:
     # Drawn outside of what is compiled anew for each number of contrasts: to compile a chi-square
     # takes ten times as long as the rest.
     key_normal, key_chi = jax.random.split(key)
     normal = jax.random.normal(key_normal, (n_draws, factor.shape[1]), factor.dtype)
     chi_square = jax.random.chisquare(key_chi, nu, (n_draws,), factor.dtype)
-    return _highest(factor, normal) / jnp.sqrt(chi_square / nu)
+    return np.asarray(_highest(factor, normal)) / np.sqrt(np.asarray(chi_square) / nu)
 
 
 @jax.jit

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 
 from evenhand.errors import EvenhandError
@@ -99,7 +98,7 @@ def _certain(found: Combination, n_cells: int) -> np.ndarray:
     for stage in found.stages:
         drawn = stage.expected > 0
         for sample in (one.sample for one in stage.members):
-            free = np.asarray(SAMPLERS[sample.sampler].free(jax.device_put(sample.expected)))
+            free = np.asarray(SAMPLERS[sample.sampler].free(sample.expected))
             drawn &= (sample.expected == 0) | (free == 0)
         certain &= drawn | (stage.weight == 0)
     return certain

@@ -12,6 +12,7 @@ heuristic where something is poor.
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from numpyro.infer.util import constrain_fn
 from evenhand.errors import EvenhandError
 from evenhand.float64 import in_float64
 from evenhand.priors import log_density
+from evenhand.priors.features import Features
+from evenhand.priors.models import Model, Observed
 from evenhand.priors.prior import NumPyroPosterior
 from evenhand.results import Table
 
@@ -40,24 +43,15 @@ MOST_RHAT, LEAST_ESS, MOST_K = 1.05, 100, 0.05
 @in_float64
 def _groups(posterior: NumPyroPosterior) -> dict[str, dict[str, np.ndarray]]:
     """Every group by name: draws have the shape (chains, draws, ...)."""
-    labels, model, levels = posterior.labels, posterior.model, jax.device_put(posterior.levels)
-    features, judged = posterior.data()
-    drawn = posterior.parameters(DRAWS)
+    labels, drawn = posterior.labels, posterior.parameters(DRAWS)
     chains = len(drawn)
-    draws = jax.device_put(drawn.reshape(-1, drawn.shape[-1]))
-    _, unravel = log_density.parameters(model, features, judged, levels)
-
-    def constrained(theta: jax.Array) -> dict[str, jax.Array]:
-        return constrain_fn(model, (features, judged), {"levels": levels}, unravel(theta))
-
-    sites = jax.vmap(constrained)(draws)
-    groups = {"posterior": sites}
-    if len(labels):
-        likelihood = log_likelihood(model, sites, features, judged, levels=levels)
-        simulated = Predictive(handlers.uncondition(model), sites, return_sites=["judgment"])(
-            jax.random.key(0), features, judged, levels=levels
-        )
-        groups |= {"log_likelihood": likelihood, "posterior_predictive": simulated}
+    groups, observed = _by_draw(
+        drawn.reshape(-1, drawn.shape[-1]),
+        *posterior.data(),
+        posterior.levels,
+        model=posterior.model,
+        judging=len(labels) > 0,
+    )
     found = {
         group: {
             name: np.asarray(value).reshape(chains, -1, *np.shape(value)[1:])
@@ -66,9 +60,6 @@ def _groups(posterior: NumPyroPosterior) -> dict[str, dict[str, np.ndarray]]:
         for group, values in groups.items()
     }
     if len(labels):
-        observed = handlers.trace(handlers.seed(model, 0)).get_trace(
-            features, judged, levels=levels
-        )["judgment"]["value"]
         found["observed_data"] = {"judgment": np.asarray(observed)}
         found["constant_data"] = {
             "query": posterior.table.pool.query[labels.cells],
@@ -76,6 +67,38 @@ def _groups(posterior: NumPyroPosterior) -> dict[str, dict[str, np.ndarray]]:
             "utility": labels.utility,
         }
     return found
+
+
+@partial(jax.jit, static_argnames=("model", "judging"))
+def _by_draw(
+    draws: jax.Array,
+    features: Features,
+    judged: Observed,
+    levels: jax.Array,
+    *,
+    model: Model,
+    judging: bool,
+) -> tuple[dict[str, dict[str, jax.Array]], jax.Array | None]:
+    """Groups by name, a row for each draw of the parameters; and the judgments as the model has."""
+    _, unravel = log_density.parameters(model, features, judged, levels)
+
+    def constrained(theta: jax.Array) -> dict[str, jax.Array]:
+        return constrain_fn(model, (features, judged), {"levels": levels}, unravel(theta))
+
+    sites = jax.vmap(constrained)(draws)
+    if not judging:
+        return {"posterior": sites}, None
+    likelihood = log_likelihood(model, sites, features, judged, levels=levels)
+    simulated = Predictive(handlers.uncondition(model), sites, return_sites=["judgment"])(
+        jax.random.key(0), features, judged, levels=levels
+    )
+    seeded = handlers.trace(handlers.seed(model, 0))
+    observed = seeded.get_trace(features, judged, levels=levels)["judgment"]["value"]
+    return {
+        "posterior": sites,
+        "log_likelihood": likelihood,
+        "posterior_predictive": simulated,
+    }, observed
 
 
 def to_arviz(posterior: NumPyroPosterior) -> Any:

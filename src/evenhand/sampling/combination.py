@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from evenhand.designs.utilities import Reach
@@ -131,7 +130,7 @@ class CombinedRound:
     def free(self) -> np.ndarray:
         """How much each draw varies, 1 or less: 0 for cells that were certain to be drawn."""
         law = SAMPLERS[self.round.sample.sampler]
-        return np.asarray(law.free(jax.device_put(self.own_expected)))
+        return np.asarray(law.free(self.own_expected))
 
 
 class Combination(NamedTuple):

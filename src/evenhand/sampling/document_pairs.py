@@ -33,7 +33,7 @@ Schnabel et al. 2016, section 4, for drawing in proportion to the root of an exp
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import jax
@@ -189,8 +189,14 @@ def _mixed(
     wanted: np.ndarray, possible: np.ndarray, group: np.ndarray, groups: int, floor: float
 ) -> np.ndarray:
     """`wanted` to sum 1 in each group, with a share of the uniform law on what is possible."""
-    of = jnp.asarray(group)
+    found = _share_of_groups(*map(np.float64, (wanted, possible)), group, groups, floor)
+    return np.asarray(found)
 
+
+@partial(jax.jit, static_argnames=("groups", "floor"))
+def _share_of_groups(
+    wanted: jax.Array, possible: jax.Array, of: jax.Array, groups: int, floor: float
+) -> jax.Array:
     def normalised(mass: jax.Array) -> tuple[jax.Array, jax.Array]:
         # The largest first, so that neither sums nor squares leave the range of floats.
         top = jax.ops.segment_max(mass, of, groups)
@@ -198,11 +204,11 @@ def _mixed(
         total = jax.ops.segment_sum(mass, of, groups)
         return mass / jnp.where(total > 0, total, 1.0)[of], (total > 0)[of]
 
-    own, known = normalised(jnp.asarray(wanted, jnp.float64))
-    even, _ = normalised(jnp.asarray(possible, jnp.float64))
+    own, known = normalised(wanted)
+    even, _ = normalised(possible)
     # A group of which nothing is wanted has all of the floor, unless there is to be none.
     weight = jnp.where(known, floor, 1.0 if floor > 0 else 0.0)
-    return np.asarray((1.0 - weight) * own + weight * even)
+    return (1.0 - weight) * own + weight * even
 
 
 def _spread(target: Target, given: np.ndarray, s: np.ndarray) -> np.ndarray:

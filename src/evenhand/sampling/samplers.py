@@ -37,6 +37,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -119,7 +120,7 @@ class Sampler:
         that the covariance of ``z.sum(0)`` is y' y, and its degrees of freedom; z has shape (n, m)
         and the order in which it was drawn.
     free
-        E at the draws to how much each of them varies, 1 or less.
+        E at the draws to how much each of them varies, 1 or less; of NumPy or JAX.
     repeats
         Whether a cell can be drawn twice.
     order
@@ -131,7 +132,7 @@ class Sampler:
     expected: Callable[[jax.Array, int], jax.Array]
     draw: Callable[[jax.Array, jax.Array, int, jax.Array, Folds | None], jax.Array]
     residuals: Callable[[jax.Array, jax.Array, jax.Array, int], tuple[jax.Array, jax.Array]]
-    free: Callable[[jax.Array], jax.Array]
+    free: Callable[[Any], Any]
     repeats: bool
     order: Callable[[Goal], np.ndarray] | None = None
 

@@ -24,6 +24,7 @@ the last group one of three. (Cochran 1977, *Sampling Techniques*, section 5A.12
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -39,15 +40,14 @@ __all__ = [
 ]
 
 
-def all_free(expected: jax.Array) -> jax.Array:
-    """Draws with replacement all vary: 1 for each."""
-    return jnp.ones_like(expected)
+def all_free(expected: Any) -> Any:
+    """Draws with replacement all vary: 1 for each, of NumPy or JAX as E is."""
+    return expected.__array_namespace__().ones_like(expected)
 
 
-@jax.jit
-def unsure(expected: jax.Array) -> jax.Array:
-    """Distinct draws vary the less, the surer they were: 1 - E."""
-    return jnp.maximum(1.0 - expected, 0.0)
+def unsure(expected: Any) -> Any:
+    """Distinct draws vary the less, the surer they were: 1 - E, of NumPy or JAX as E is."""
+    return (1.0 - expected).clip(0.0)
 
 
 def scattered(
@@ -97,6 +97,7 @@ def collapsed(
     return scattered(z, all_free(expected), strata(fold, folds), len(z))
 
 
+@partial(jax.jit, static_argnames="folds")
 def strata(fold: jax.Array, folds: int) -> jax.Array:
     """The pair of adjacent slices that each draw belongs to; shape (n,)."""
     n = len(fold)

@@ -39,7 +39,7 @@ from evenhand.intervals.intervals import check_interval, chosen
 from evenhand.intervals.moments import TermMoments, cumulants
 from evenhand.intervals.pool_moments import Events, events, pool_moments
 from evenhand.priors.prior import Prior
-from evenhand.sampling.samplers import SAMPLERS, layout
+from evenhand.sampling.samplers import SAMPLERS, expected_by_fold, layout
 from evenhand.simulation.adaptive import earned, focused_studies, study_that_learns
 
 __all__ = [
@@ -248,8 +248,8 @@ def _known(given: Replications, design: Design, sampler: str, budget: int) -> _K
     first, second = np.triu_indices(len(given.truth), 1)
     some = np.linspace(0, len(first) - 1, min(len(first), _MOST_PAIRS)).round().astype(int)
     told = (layout(goal, sampler), slot, rows, useful, goal.matrix, first[some], second[some])
-    expected = SAMPLERS[sampler].expected(jax.device_put(design.q), budget)
-    return _Known(expected, *map(jax.device_put, told))
+    expected, _ = expected_by_fold(sampler, design.q, budget)
+    return _Known(*map(jax.device_put, (expected, *told)))
 
 
 def _moments(given: Replications, found: _Drawn, matrix: np.ndarray, over: Events) -> TermMoments:
