@@ -14,20 +14,31 @@ At the end stand the geometric means of the factors over the windows and over th
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy import optimize, special
 
+from evenhand.decisions.focus import FOCUSED, UNIFORM, pair_weights, root, tempered
 from evenhand.decisions.steering import split
-from evenhand.designs.utilities import judged_utility
+from evenhand.designs.proposals import Design, mixture, proposal
+from evenhand.designs.utilities import judged_utility, rank_utility
+from evenhand.devices import by_share, mesh, place
 from evenhand.estimands import goals, targets
+from evenhand.estimands.contrasts import contrasts, norm
+from evenhand.estimands.goals import Goal
 from evenhand.estimands.pools import pool
+from evenhand.float64 import in_float64
 from evenhand.formats.qrels import read_qrels
 from evenhand.formats.runs import read_runs
-from evenhand.simulation.adaptive import focused_studies
+from evenhand.sampling.rounds import planned_weights
+from evenhand.sampling.samplers import SAMPLERS
+from evenhand.simulation.replicates import earned
 from evenhand.simulation.simulations import plan_named
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "trec8-adhoc"
@@ -39,6 +50,112 @@ DESIGNS = {
     "rank 2": ("rank", 2, "rank"),
     "best 2": ("rank", 2, "best"),
 }
+
+
+@in_float64
+def focused_studies(
+    keys: jax.Array,
+    goal: Goal,
+    utility: np.ndarray,
+    sizes: Sequence[int],
+    *,
+    first: Design,
+    share: float = UNIFORM,
+    floor: float = 0.1,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Replicate studies whose later rounds are focused on what still decides the goal.
+
+    All rounds are drawn by `distinct` and designed from ranks; none learns where relevance lies, so
+    that a compiled call runs a batch of studies. What a round judged is known in later ones.
+
+    Parameters
+    ----------
+    keys
+        One for each study.
+    goal
+        Later rounds are focused if it is of a kind in `evenhand.decisions.focus.FOCUSED`; else they
+        are for all pairs alike, which is to compare with.
+    utility
+        True utility of every cell, shape (cells,).
+    sizes
+        Draws of each round.
+    first
+        The design of the first round.
+    share, floor
+        The weights' share that is uniform, and the floor, of later rounds.
+
+    Returns
+    -------
+    value, covariance, degrees
+        Shapes (studies, systems), (studies, systems, systems) and (studies,).
+    """
+    pool, k = goal.target.pool, len(goal.target.systems)
+    held = (
+        first.q,
+        goal.target.weights(np.arange(len(pool))),
+        rank_utility(pool).second_moment,
+        goal.target.mean_weight(),
+        *earned(goal.target, utility),
+    )
+    kind = goal.kind if goal.kind in FOCUSED else None
+    # Bounded memory: weights of all pairs are dense for a moment, once a study.
+    batch = int(np.clip((1 << 22) // (len(pool) * k), 1, 16))
+    over = mesh()
+    batch *= 1 if over is None else over.size
+    parts = []
+    for start in range(0, len(keys), batch):
+        # The last batch is filled up with keys used before, so that one compilation serves all.
+        chosen = np.arange(start, start + batch) % len(keys)
+        found = _focused(
+            place(over, keys[chosen]),
+            *held,
+            kind=kind,
+            sizes=tuple(sizes),
+            share=share,
+            floor=floor,
+            over=over,
+        )
+        parts.append([np.asarray(x) for x in found])
+    value, covariance, degrees = (
+        np.concatenate(column)[: len(keys)] for column in zip(*parts, strict=True)
+    )
+    return value, covariance, degrees
+
+
+@partial(jax.jit, static_argnames=("kind", "sizes", "share", "floor", "over"))
+def _focused(keys, q, weights, second, base, slot, earned, *, kind, sizes, share, floor, over):
+    """A batch of focused studies; `earned` holds w_c u_c of cells that `slot` leads to."""
+    law, k = SAMPLERS["distinct"], weights.shape[1]
+
+    def study(key, q, weights, second, base, slot, earned):
+        free, exact, one_each = jnp.ones(len(q)), jnp.zeros(k), jnp.ones(k - 1)
+        values, covariances, degrees = [], [], []
+        value, covariance, proposed = jnp.zeros(k), jnp.zeros((k, k)), q
+        for number, n in enumerate(sizes):
+            if number:
+                pairs = pair_weights(kind, value, covariance) if kind else jnp.zeros((k, k))
+                norms = norm(contrasts(weights, root(tempered(pairs, share))), one_each)
+                made = proposal(norms * free, second)
+                rest = base * free
+                proposed = mixture(made, rest / rest.sum(), floor)
+            expected = law.expected(proposed, n)
+            cells = law.draw(
+                jax.random.fold_in(key, number), expected, n, jnp.zeros(0, jnp.int64), None
+            )
+            z = earned[slot[cells]] / expected[cells][:, None]
+            spread, nu = law.covariance(z, expected[cells], jnp.zeros(n, jnp.int32), 1)
+            values.append(exact + z.sum(0))
+            covariances.append(spread)
+            degrees.append(nu)
+            omega = planned_weights(np.asarray(sizes[: number + 1]))
+            value = jnp.asarray(omega) @ jnp.stack(values)
+            covariance = jnp.tensordot(jnp.asarray(omega) ** 2, jnp.stack(covariances), 1)
+            exact = exact + earned[slot[cells]].sum(0)
+            free = free.at[cells].set(0.0)
+        return value, covariance, jnp.stack(degrees).min()
+
+    studies = jax.vmap(study, (0, *[None] * 6))
+    return by_share(over, studies, 1)(keys, q, weights, second, base, slot, earned)
 
 
 def world(runs, qrels, systems):

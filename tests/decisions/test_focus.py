@@ -12,7 +12,6 @@ import pytest
 from scipy import integrate, stats
 
 from evenhand.decisions.focus import AHEAD, FOCUSED, deciding, focused, pair_weights, root, tempered
-from evenhand.decisions.steering import split
 from evenhand.designs.proposals import design
 from evenhand.designs.utilities import Moments, rank_utility
 from evenhand.errors import EvenhandError, SupportError
@@ -25,10 +24,10 @@ from evenhand.priors.features import feature_table
 from evenhand.priors.prior import NumPyroPrior
 from evenhand.sampling.labels import Labels
 from evenhand.sampling.rounds import Round
-from evenhand.sampling.samplers import SAMPLERS, expected_by_fold, layout
+from evenhand.sampling.samplers import SAMPLERS, draw, expected_by_fold, layout
 from evenhand.sampling.samples import Sample
-from evenhand.simulation.adaptive import focused_studies, learned_rounds
-from evenhand.simulation.simulations import plan_named, simulate
+from evenhand.simulation.adaptive import learned_rounds
+from evenhand.simulation.simulations import simulate
 from evenhand.study import Study
 
 EXACT = 1e-12
@@ -344,20 +343,22 @@ def test_learned_rounds_are_focused(world):
 
 
 @pytest.mark.slow
-def test_focused_studies_are_those_of_the_library(world):
-    # The compiled batch draws as the parts do, one after the other (of these, no rounds by fold).
+def test_rounds_that_learn_nothing_are_focused_too(world):
     target, utility = world
-    goal = goals.best(target)
-    first = plan_named("rank", goal, 0.1)
-    keys = jax.random.split(jax.random.key(3), 3)
-    value, covariance, degrees = focused_studies(keys, goal, utility, [30, 40], first=first)
-    assert value.shape == (3, 7)
-    assert covariance.shape == (3, 7, 7)
-    assert (degrees > 10).all()
-    again = focused_studies(keys[1:2], goal, utility, [30, 40], first=first)
-    np.testing.assert_allclose(again[0][0], value[1], rtol=1e-12)
-    alike = focused_studies(keys, goals.rank(target), utility, [30, 40], first=first)
-    assert np.abs(alike[0] - value).max() > 1e-3
+    goal, key = goals.best(target), jax.random.key(3)
+    first, later = learned_rounds(key, goal, lambda c: utility[c], None, [30, 40])
+    assert later.depends_on == ("round 1",)
+    assert first.known is None
+    np.testing.assert_array_equal(later.known[first.sample.draws], utility[first.sample.draws])
+    assert not np.isin(later.sample.draws, first.sample.draws).any()
+    # The parts, one after the other.
+    asked = focused(goal, estimate(goal, [first], planned=[30]))
+    known = np.isfinite(later.known)
+    made = design(asked, rank_utility(target.pool), known=known)
+    again = draw(jax.random.fold_in(key, 1), made, 40)
+    np.testing.assert_array_equal(later.sample.draws, again.draws)
+    (_, alike) = learned_rounds(key, goals.rank(target), lambda c: utility[c], None, [30, 40])
+    assert np.abs(alike.sample.expected - later.sample.expected).max() > 1e-3
 
 
 @pytest.mark.slow
@@ -376,20 +377,3 @@ def test_simulated_studies_are_unbiased_and_name_the_best_more_often(world):
     assert best["best"] > ranks["best"] - 0.2
     with pytest.raises(EvenhandError, match="at least one round"):
         simulate(goals.best(target), utility, budgets=[40], focus=[0])
-
-
-@pytest.mark.slow
-def test_rounds_that_are_not_focused_gain_nothing_by_being_two(world):
-    # For the goal `rank` the same studies are replicated to compare with.
-    target, utility = world
-    goal = goals.rank(target)
-    keys = jax.random.split(jax.random.key(0), 100)
-    sizes = split(200, 2)
-    value, covariance, _ = focused_studies(
-        keys, goal, utility, sizes, first=plan_named("rank", goal, 0.1)
-    )
-    error = value - target.values(utility)
-    z = error.mean(0) / error.std(0) * np.sqrt(len(error))
-    assert np.abs(z).max() < 4.5
-    claimed = np.einsum("bii->bi", covariance).mean(0)
-    np.testing.assert_allclose(claimed, error.var(0), rtol=0.5)

@@ -1,17 +1,16 @@
 r"""Studies drawn, judged and estimated over and over, where the utility of every cell is known.
 
-Three kinds, each a function of the same `Replications` and with the same answer, `Studies`:
+Two kinds, each a function of the same `Replications` and with the same answer, `Studies`:
 
 - `replicate_design`: one round of a design. One compiled call runs a batch of studies under
   ``vmap``; only cells with a utility other than 0 contribute to an estimate, so a batch gathers
   from a table of these alone.
-- `replicate_focused`: rounds that are focused on what still decides the goal
-  (`evenhand.decisions.focus`), a batch at a time too.
-- `replicate_learned`: studies that learn (`evenhand.simulation.adaptive`), one after the other,
-  since each fits models on the way.
+- `replicate_rounds`: several rounds, each steered by those before it
+  (`evenhand.simulation.adaptive`): by what was learned, and by what still decides the goal. One
+  study after the other.
 
 Each study gets intervals for the contrasts of the goal and for pairs of systems, and is told
-whether they cover. All kinds share their keys, so that they differ in nothing else.
+whether they cover. Both share their keys, so that they differ in nothing else.
 """
 
 from __future__ import annotations
@@ -25,14 +24,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from scipy import special
 
-from evenhand.decisions.steering import split
 from evenhand.designs.proposals import Design
 from evenhand.designs.utilities import rank_utility
 from evenhand.devices import by_share, mesh, place
 from evenhand.estimands.contrasts import contrasts
 from evenhand.estimands.goals import Goal, differences
+from evenhand.estimands.targets import Target
 from evenhand.float64 import in_float64
 from evenhand.intervals.confidence import INTERVAL
 from evenhand.intervals.intervals import check_interval, chosen
@@ -40,14 +38,14 @@ from evenhand.intervals.moments import TermMoments, cumulants
 from evenhand.intervals.pool_moments import Events, events, pool_moments
 from evenhand.priors.prior import Prior
 from evenhand.sampling.samplers import SAMPLERS, expected_by_fold, layout
-from evenhand.simulation.adaptive import earned, focused_studies, study_that_learns
+from evenhand.simulation.adaptive import study_that_learns
 
 __all__ = [
     "Replications",
     "Studies",
+    "earned",
     "replicate_design",
-    "replicate_focused",
-    "replicate_learned",
+    "replicate_rounds",
 ]
 
 #: Pairs of systems whose intervals are made in every study; of more, as many evenly taken.
@@ -94,12 +92,36 @@ class Replications:
 
     @cached_property
     def earned(self) -> tuple[np.ndarray, np.ndarray]:
-        """What each cell adds to the systems' values, as `adaptive.earned` has it."""
+        """What each cell adds to the systems' values, as `earned` has it."""
         return earned(self.goal.target, self.utility)
 
     def keys(self) -> jax.Array:
         """A key for each study."""
         return jax.random.split(jax.random.key(self.seed), self.count)
+
+
+def earned(target: Target, utility: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What each cell adds to the value of each system, small enough to gather from.
+
+    Parameters
+    ----------
+    target
+        The systems' weights.
+    utility
+        True utility of every cell, shape (cells,).
+
+    Returns
+    -------
+    slot, earned
+        w_c u_c of the cells whose utility is not 0 and a last row of zeros, shape (rows, systems);
+        `slot`, shape (cells,), leads from a cell to its row.
+    """
+    useful = np.flatnonzero(utility)
+    slot = np.full(len(utility), len(useful))
+    slot[useful] = np.arange(len(useful))
+    rows = np.zeros((len(useful) + 1, len(target.systems)))
+    rows[:-1] = target.weights(useful) * utility[useful, None]
+    return slot, rows
 
 
 class Studies(NamedTuple):
@@ -273,37 +295,10 @@ def _moments(given: Replications, found: _Drawn, matrix: np.ndarray, over: Event
 
 
 @in_float64
-def replicate_focused(given: Replications, first: Design, rounds: int, budget: int) -> Studies:
-    """Studies whose later rounds are focused; their intervals are Student's.
-
-    Parameters
-    ----------
-    given
-        What is replicated.
-    first
-        The design of the first round, whose floor the others share.
-    rounds, budget
-        Number of rounds, and draws of all.
-    """
-    sizes = split(budget, rounds)
-    goal, k = given.goal, len(given.truth)
-    value, covariance, degrees = focused_studies(
-        given.keys(), goal, given.utility, sizes, first=first, floor=first.floor, told=given.told
-    )
-    matrix = np.concatenate([goal.matrix, differences(*np.triu_indices(k, 1), k)])
-    variance = np.einsum("ij,bjk,ik->bi", matrix, covariance, matrix, optimize=True)
-    quantile = special.stdtrit(np.maximum(degrees, 1.0), 0.5 + given.level / 2)[:, None]
-    half = quantile * np.sqrt(np.maximum(variance, 0.0))
-    aim = matrix @ given.truth
-    inside = np.abs(value @ matrix.T - aim) <= half + 1e-9 * (1.0 + np.abs(aim))
-    return Studies.of(goal, value, inside, 2 * half)
-
-
-@in_float64
-def replicate_learned(
-    given: Replications, first: Design, prior: Prior, rounds: int, budget: int
+def replicate_rounds(
+    given: Replications, first: Design, prior: Prior | None, rounds: int, budget: int
 ) -> Studies:
-    """Studies that learn.
+    """Studies of several rounds.
 
     Parameters
     ----------
@@ -312,7 +307,7 @@ def replicate_learned(
     first
         The design of the first round, whose floor the others share.
     prior
-        What learns.
+        What learns; None if nothing does.
     rounds, budget
         Number of rounds, and draws of all.
     """

@@ -49,8 +49,7 @@ from evenhand.simulation.replicates import (
     Replications,
     Studies,
     replicate_design,
-    replicate_focused,
-    replicate_learned,
+    replicate_rounds,
 )
 
 __all__ = ["PLANS", "Simulation", "plan_named", "simulate", "simulate_runs"]
@@ -284,12 +283,12 @@ def _later_rounds(
     first = plan_named("rank", goal, floor)
     for n in focus:
         setting = {"design": goal.kind, "sampler": "distinct", "rounds": n}
-        found.append((setting, partial(replicate_focused, given, first, n)))
+        found.append((setting, partial(replicate_rounds, given, first, None, n)))
     if learn:
         learner = NumPyroPrior(feature_table(goal.target.pool)) if prior is None else prior
         for n in learn:
             setting = {"design": "learned", "sampler": "distinct", "rounds": n}
-            found.append((setting, partial(replicate_learned, given, first, learner, n)))
+            found.append((setting, partial(replicate_rounds, given, first, learner, n)))
     return found
 
 
