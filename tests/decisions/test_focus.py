@@ -13,26 +13,22 @@ from scipy import integrate, stats
 
 from evenhand.decisions.focus import AHEAD, FOCUSED, deciding, focused, pair_weights, root, tempered
 from evenhand.designs.proposals import design
-from evenhand.designs.utilities import Moments, rank_utility
+from evenhand.designs.utilities import rank_utility
 from evenhand.errors import EvenhandError, SupportError
 from evenhand.estimands import goals
 from evenhand.estimands.contrasts import contrasts
-from evenhand.estimation.cross_fitting import control_variates
 from evenhand.estimation.importance import estimate
 from evenhand.float64 import in_float64
 from evenhand.priors.features import feature_table
 from evenhand.priors.prior import NumPyroPrior
-from evenhand.sampling.labels import Labels
 from evenhand.sampling.rounds import Round
-from evenhand.sampling.samplers import SAMPLERS, draw, expected_by_fold, layout
+from evenhand.sampling.samplers import draw, expected_by_fold, layout
 from evenhand.sampling.samples import Sample
 from evenhand.simulation.adaptive import learned_rounds
 from evenhand.simulation.simulations import simulate
 from evenhand.study import Study
 
 EXACT = 1e-12
-# Folds by which a round of the pool "ties" is drawn.
-FOLD = np.array([0, 1, 0, 1, 1], np.int32)
 
 
 @in_float64
@@ -190,80 +186,33 @@ def test_other_goals_ask_the_same_of_every_round(judged_once):
         focused(goal, estimate(goal, [one]))
 
 
-# Exactly unbiased
+# Exactly unbiased (`tests/test_laws.py`), and not if it hides what it learned from
 
 
 @pytest.fixture(scope="module")
 def rounds_law(draws_law):
-    """``(goal, q, sampler, n, fold)`` to every (chance, sample) of a round."""
+    """``(goal, q, n)`` to every (chance, sample) of a round of independent draws."""
 
-    def law(goal, q, sampler, n, fold=None):
-        expected, sizes = expected_by_fold(sampler, q, n, fold)
-        folds = None if fold is None else (fold, sizes)
-        found = draws_law(sampler, expected, n, order=layout(goal, sampler, fold), folds=folds)
+    def law(goal, q, n):
+        expected, _ = expected_by_fold("iid", q, n)
+        found = draws_law("iid", expected, n, order=layout(goal, "iid"))
         return [
-            (chance, Sample(sampler, draws, expected, fold))
+            (chance, Sample("iid", draws, expected))
             for chance, draws in zip(found.probability, found.draws, strict=True)
         ]
 
     return law
 
 
-class Toy:
-    """A prior whose predictions change with every cell seen."""
-
-    name = "toy"
-
-    def __init__(self, known=None):
-        self.known = known
-
-    def fit(self, sets):
-        return [Toy(one) for one in sets]
-
-    def predict(self, cells):
-        assert isinstance(self.known, Labels)
-        seen = self.known.utility.sum() + 1.5 * self.known.cells.sum()
-        mean = 1.0 + np.sin(seen * (np.asarray(cells) + 1.0))
-        return Moments("toy", mean, mean**2 + 0.5)
-
-
-def two_rounds(goal, utility, rounds_law, sampler, *, fold=None, leave_out=False, label=("1",)):
-    """Every (chance, rounds) of a study whose second round is focused by the first."""
+def two_rounds(goal, utility, rounds_law):
+    """Every (chance, rounds) of a study whose second round is focused, and does not say so."""
     first = design(goal, rank_utility(goal.target.pool), floor=0.3)
-    for chance_1, one in rounds_law(goal, first.q, sampler, 2, fold):
+    for chance_1, one in rounds_law(goal, first.q, 2):
         before = Round(one, utility[one.draws], name="1")
-        controls = None if fold is None else control_variates(Toy(), goal, [before])
-        asked = focused(goal, estimate(goal, [before], controls=controls))
-        known = np.isin(np.arange(len(utility)), one.draws) if leave_out else None
-        second = design(asked, rank_utility(goal.target.pool), floor=0.3, known=known)
-        past = None if known is None else np.where(known, utility, np.nan)
-        for chance_2, two in rounds_law(asked, second.q, sampler, 2, fold):
-            after = Round(two, utility[two.draws], label, "2", known=past)
-            yield chance_1 * chance_2, [before, after], second.q
-
-
-@pytest.mark.parametrize("how", ["plain", "known cells", "cross-fitted"])
-@pytest.mark.parametrize("kind", FOCUSED)
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_enumerated_focused_rounds_are_unbiased(tiny, rounds_law, sampler, kind, how):
-    target, utility = tiny("ties")
-    goal = goals.goal(target, kind)
-    fold = FOLD if how == "cross-fitted" else None
-    value, contrast, total, designs = 0.0, 0.0, 0.0, []
-    for chance, rounds, q in two_rounds(
-        goal, utility, rounds_law, sampler, fold=fold, leave_out=how != "plain"
-    ):
-        controls = None if fold is None else control_variates(Toy(), goal, rounds)
-        found = estimate(goal, rounds, planned=(1, 2), controls=controls)
-        assert found.reached.all()
-        value, contrast = value + chance * found.value, contrast + chance * found.contrast
-        total += chance
-        designs.append(q)
-    assert abs(total - 1) <= EXACT
-    truth = target.values(utility)
-    assert np.abs(value - truth).max() <= EXACT
-    assert np.abs(contrast - goal.matrix @ truth).max() <= EXACT
-    assert np.ptp(designs, axis=0).max() > 0.05  # what was judged does change the second round
+        asked = focused(goal, estimate(goal, [before]))
+        second = design(asked, rank_utility(goal.target.pool), floor=0.3)
+        for chance_2, two in rounds_law(asked, second.q, 2):
+            yield chance_1 * chance_2, [before, Round(two, utility[two.draws], name="2")]
 
 
 @pytest.mark.parametrize("kind", FOCUSED)
@@ -272,7 +221,7 @@ def test_trap_weights_from_the_data_in_a_mixture(tiny, rounds_law, kind):
     target, utility = tiny("ties")
     goal = goals.goal(target, kind)
     value = 0.0
-    for chance, rounds, _ in two_rounds(goal, utility, rounds_law, "iid", label=()):
+    for chance, rounds in two_rounds(goal, utility, rounds_law):
         value = value + chance * estimate(goal, rounds, combine="balance").value
         honest = [rounds[0], replace(rounds[1], depends_on=("1",))]
         with pytest.raises(SupportError, match="designed after looking: 2"):

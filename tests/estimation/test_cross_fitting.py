@@ -26,8 +26,6 @@ from evenhand.sampling.samplers import SAMPLERS, expected_by_fold, layout
 from evenhand.sampling.samples import Sample
 
 EXACT = 1e-12
-# Each sampler with each next one, for rounds of two samplers.
-PAIRS = [("distinct", "slices"), ("slices", "iid"), ("iid", "distinct")]
 # Tiny pools with their folds: `folds_for` wants 40 draws, so samples here are made by hand.
 TWO = ("ties", np.array([0, 1, 0, 1, 1], np.int32))
 THREE = ("twins", np.array([0, 1, 2, 0, 1, 2], np.int32))
@@ -273,142 +271,36 @@ def test_levels_are_told_for_every_fold_or_none(tiny, make_goal):
 # Several rounds
 
 
-@pytest.mark.parametrize("leave_out", [True, False])
-@pytest.mark.parametrize(
-    "samplers", [(s, s) for s in SAMPLERS] + [("iid", "distinct")], ids="-".join
-)
-def test_enumerated_rounds_that_learn_are_unbiased_cross_fitted(
-    tiny, make_goal, samples, samplers, leave_out
-):
-    # With or without what the first round judged, the second learns from it twice: by its design,
-    # and by its control variate.
+@pytest.mark.parametrize("by_fold", [True, False])
+def test_what_each_stage_learns_from(tiny, make_goal, by_fold):
+    # That no such study is biased, `tests/test_laws.py` enumerates.
     pool_name, fold = TWO
     target, utility = tiny(pool_name)
-    goal, outcomes = make_goal(target, "rank"), []
-    first = design(goal, flat(target.pool), floor=0.3)
-    for chance_1, one in samples(goal, first.q, samplers[0], 2, fold):
-        round_1 = judged(one, utility, name="1")
-        guess = TOY.fit([labels([round_1])])[0].predict(np.arange(5))
-        known = np.isin(np.arange(5), one.draws) if leave_out else None
-        second = design(goal, guess, floor=0.3, known=known)
-        about = {"depends_on": ("1",), "name": "2"}
-        if leave_out:
-            about["known"] = only_known(one.cells, utility)
-        for chance_2, two in samples(goal, second.q, samplers[1], 2, fold):
-            rounds = [round_1, judged(two, utility, **about)]
-            controls = control_variates(TOY, goal, rounds)
-            assert [c.crossed for c in controls] == [(0,), (1,)]
-            assert [c.past for c in controls] == [(), (0,)]
-            found = estimate(goal, rounds, planned=(1, 2), controls=controls)
-            np.testing.assert_allclose(found.weights, planned_weights(np.array([1, 2])))
-            outcomes.append((chance_1 * chance_2, found))
-    check(goal, utility, outcomes)
-
-
-@pytest.mark.parametrize("second_fold", [True, False])
-@pytest.mark.parametrize("samplers", PAIRS, ids="-".join)
-def test_enumerated_rounds_fixed_in_advance_are_unbiased_cross_fitted_as_one(
-    tiny, make_goal, samples, samplers, second_fold
-):
+    goal, expected = make_goal(target, "rank"), np.full(5, 0.6)
+    one = judged(Sample("distinct", np.array([0, 1, 2]), expected, fold), utility, name="1")
+    two = Sample("distinct", np.array([1, 3, 4]), expected, fold if by_fold else None)
+    fixed = control_variates(TOY, goal, [one, judged(two, utility)])
     # A second round that is not drawn by fold is corrected by what the first learned.
-    pool_name, fold = TWO
-    target, utility = tiny(pool_name)
-    goal, outcomes = make_goal(target, "baseline"), []
-    q = [design(goal, make(target.pool), floor=0.3).q for make in (flat, rank_utility)]
-    parts = [
-        samples(goal, q[0], samplers[0], 3, fold),
-        samples(goal, q[1], samplers[1], 2, fold if second_fold else None),
-    ]
-    for (chance_1, one), (chance_2, two) in itertools.product(*parts):
-        rounds = [judged(one, utility), judged(two, utility)]
-        controls = control_variates(TOY, goal, rounds)
-        assert controls[0].crossed == ((0, 1) if second_fold else (0,))
-        outcomes.append((chance_1 * chance_2, estimate(goal, rounds, controls=controls)))
-    check(goal, utility, outcomes)
+    assert [c.crossed for c in fixed] == [(0, 1) if by_fold else (0,)]
+    rounds = [one, judged(two, utility, depends_on=("1",))]
+    later = control_variates(TOY, goal, rounds)
+    assert [c.crossed for c in later] == [(0,), (1,) if by_fold else ()]
+    assert [c.past for c in later] == [(), (0,)]
+    found = estimate(goal, rounds, planned=(1, 2), controls=later)
+    np.testing.assert_allclose(found.weights, planned_weights(np.array([1, 2])))
 
 
-@pytest.mark.parametrize("samplers", PAIRS, ids="-".join)
-def test_enumerated_difference_estimator_is_unbiased(tiny, make_goal, samples, samplers):
+def test_without_folds_only_the_past_is_learned_from(tiny, make_goal):
     target, utility = tiny("missed")
-    goal, outcomes = make_goal(target, "rank"), []
-    first = design(goal, flat(target.pool), floor=0.3)
-    for chance_1, one in samples(goal, first.q, samplers[0], 2):
-        round_1 = judged(one, utility, name="1")
-        guess = TOY.fit([labels([round_1])])[0].predict(np.arange(4))
-        second = design(goal, guess, floor=0.3)
-        for chance_2, two in samples(goal, second.q, samplers[1], 2):
-            rounds = [round_1, judged(two, utility, depends_on=("1",))]
-            past = control(TOY, rounds, 1)
-            np.testing.assert_array_equal(past.mean, guess.mean)
-            found = estimate(goal, rounds, controls=[None, past])
-            assert found.estimator == "difference"
-            outcomes.append((chance_1 * chance_2, found))
-            # Without folds there is nothing else to fit on.
-            same = control_variates(TOY, goal, rounds)
-            assert not same[0].mean.any()
-            np.testing.assert_array_equal(same[1].mean, past.mean)
-    check(goal, utility, outcomes)
-
-
-@pytest.mark.parametrize("learns", [True, False])
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_enumerated_cells_that_arrive_later_are_unbiased_cross_fitted(
-    tiny, make_goal, samples, sampler, learns
-):
-    # The first round knew four of the five cells.
-    pool_name, fold = TWO
-    target, utility = tiny(pool_name)
-    goal, outcomes = make_goal(target, "absolute"), []
-    for chance_1, one in samples(goal, np.array([0.3, 0.3, 0.2, 0.2, 0.0]), sampler, 2, fold):
-        round_1 = judged(one, utility, name="1", n_cells=4)
-        guess = flat(target.pool)
-        if learns:
-            guess = TOY.fit([labels([round_1])])[0].predict(np.arange(5))
-        known = np.isin(np.arange(5), one.draws) if learns else None
-        about = {"depends_on": ("1",), "known": only_known(one.cells, utility)} if learns else {}
-        second = design(goal, guess, floor=0.3, known=known)
-        for chance_2, two in samples(goal, second.q, sampler, 2, fold):
-            rounds = [round_1, judged(two, utility, **about)]
-            controls = control_variates(TOY, goal, rounds)
-            outcomes.append((chance_1 * chance_2, estimate(goal, rounds, controls=controls)))
-    check(goal, utility, outcomes)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("crossed", [True, False])
-@pytest.mark.parametrize(
-    ("sampler", "again"),
-    # Draws with repeats have so many outcomes that one round after is left to the others.
-    [("distinct", True), ("distinct", False), ("slices", True), ("slices", False), ("iid", False)],
-)
-def test_enumerated_top_up_is_unbiased(tiny, make_goal, samples, sampler, again, crossed):
-    # Two rounds, the second of which learns, know four of six cells; one of the other two is drawn
-    # in a round that tops up, and perhaps one of all six in a last round that learns from all.
-    target, utility = tiny("twins")
-    halves = np.array([0, 1, 0, 1, 1, 0], np.int32) if crossed else None
-    goal, cells, outcomes = make_goal(target, "absolute"), np.arange(6), []
-    new = np.where(cells < 4, 0.0, np.array([0, 0, 0, 0, 0.7, 0.3]))
-
-    def learned(rounds, old):
-        guess = TOY.fit([labels(rounds)])[0].predict(cells)
-        return design(goal, guess, floor=0.3, known=cells >= old).q
-
-    def then(chance, rounds, q, **about):
-        n, fold = (2, halves) if len(rounds) < 2 else (1, None)
-        for share, sample in samples(goal, q, sampler, n, fold):
-            named = {"name": str(len(rounds) + 1), "depends_on": tuple(r.name for r in rounds)}
-            yield chance * share, [*rounds, judged(sample, utility, **named, **about)]
-
-    for one in then(1.0, [], np.array([0.3, 0.3, 0.2, 0.2, 0.0, 0.0]), n_cells=4):
-        for two in then(*one, learned(one[1], 4), n_cells=4):
-            for three in then(*two, new, n_cells=6, first=4):
-                last = [three]
-                if again:
-                    last = then(*three, learned(three[1], 6), n_cells=6)
-                for chance, rounds in last:
-                    controls = control_variates(TOY, goal, rounds)
-                    outcomes.append((chance, estimate(goal, rounds, controls=controls)))
-    check(goal, utility, outcomes)
+    goal, expected = make_goal(target, "rank"), np.full(4, 0.5)
+    one = judged(Sample("distinct", np.array([0, 2]), expected), utility, name="1")
+    two = judged(Sample("distinct", np.array([1, 2]), expected), utility, depends_on=("1",))
+    past = control(TOY, [one, two], 1)
+    guess = TOY.fit([labels([one])])[0].predict(np.arange(4))
+    np.testing.assert_array_equal(past.mean, guess.mean)
+    first, second = control_variates(TOY, goal, [one, two])
+    assert not first.mean.any()
+    np.testing.assert_array_equal(second.mean, past.mean)
 
 
 def test_trap_support_that_depends_on_draws(tiny, make_goal, samples):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -74,54 +73,6 @@ def test_the_best_has_the_smallest_error():
     assert deciding(focused(goal, close))[0][0] == "x - y"
     apart = replace(close, reached_value=np.array([1.0, 1.9, 2.0]))
     assert deciding(focused(goal, apart))[0][0] != "y - z"
-
-
-def rounds_of(sampler: str, q: np.ndarray, n: int):
-    """Every outcome of a round and its probability: independent draws, or all subsets alike."""
-    cells = range(len(q))
-    if sampler == "iid":
-        for draws in itertools.product(cells, repeat=n):
-            yield Sample("iid", np.array(draws), n * q), np.prod(q[list(draws)])
-    else:
-        subsets = list(itertools.combinations(cells, n))
-        for draws in subsets:
-            expected = np.full(len(q), n / len(q))
-            yield Sample("distinct", np.array(draws), expected), 1 / len(subsets)
-
-
-@pytest.mark.parametrize("kind", ["absolute", "rank"])
-@pytest.mark.parametrize("sampler", ["iid", "distinct"])
-@pytest.mark.parametrize("name", NAMES)
-def test_enumerated_estimates_are_unbiased(name, sampler, kind):
-    goal = asked(name, kind)
-    grade, mean, contrast = grades(goal), 0.0, 0.0
-    q = np.array([0.1, 0.3, 0.2, 0.15, 0.25])
-    for sample, chance in rounds_of(sampler, q, 3):
-        found = estimate_deviation(goal, [Round(sample, grade[sample.draws])])
-        mean += chance * found.value
-        contrast += chance * found.contrast
-    np.testing.assert_allclose(mean, truth(name), rtol=0, atol=1e-12)
-    np.testing.assert_allclose(contrast, goal.matrix @ truth(name), rtol=0, atol=1e-12)
-
-
-def test_enumerated_second_round_is_unbiased():
-    """Its design follows what the first judged, which it knows and leaves out."""
-    goal = asked("MAE", "rank")
-    grade, mean = grades(goal), 0.0
-    q = np.full(5, 0.2)
-    for first, chance in rounds_of("iid", q, 1):
-        cell = first.draws[0]
-        known = np.where(np.arange(5) == cell, grade, np.nan)
-        later = np.where(np.arange(5) == cell, 0.0, 1.0 + grade[cell] * np.arange(5))
-        later /= later.sum()
-        for draw in np.flatnonzero(later):
-            rounds = [
-                Round(first, grade[[cell]], name="one"),
-                Round(Sample("iid", np.array([draw]), later), grade[[draw]], ("one",), known=known),
-            ]
-            found = estimate_deviation(goal, rounds, planned=[1, 1])
-            mean += chance * later[draw] * found.value
-    np.testing.assert_allclose(mean, truth("MAE"), rtol=0, atol=1e-12)
 
 
 def test_the_design_is_for_the_errors_expected():

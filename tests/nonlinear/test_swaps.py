@@ -115,22 +115,6 @@ def check(goal, name, found, runs=RUNS) -> None:
     assert np.ptp(value, axis=0).max() > 0.1
 
 
-@pytest.mark.parametrize(("n", "kind"), [(2, "absolute"), (3, "absolute"), (3, "rank")])
-@pytest.mark.parametrize("sampler", ["iid", "distinct"])
-@pytest.mark.parametrize("name", ["Swaps", "wSwaps@3"])
-def test_enumerated_estimates_are_unbiased(outcomes, name, sampler, n, kind):
-    goal = asked(name, kind)
-    grade = grades(goal)
-    check(
-        goal,
-        name,
-        [
-            (chance, estimate_swaps(goal, [Round(sample, grade[sample.draws])]))
-            for chance, sample in outcomes(sampler, Q, n)
-        ],
-    )
-
-
 def test_enumerated_certain_cells_pair_with_every_other(outcomes):
     """One cell is so likely that it is drawn for certain, and belongs to no fold at random."""
     goal, q = asked("Swaps"), np.array([0.05, 0.8, 0.05, 0.04, 0.06])
@@ -142,42 +126,13 @@ def test_enumerated_certain_cells_pair_with_every_other(outcomes):
     check(goal, "Swaps", found)
 
 
-@pytest.mark.parametrize("known", [False, True])
-@pytest.mark.parametrize("samplers", [("iid", "iid"), ("iid", "distinct"), ("distinct", "iid")])
-def test_enumerated_second_round_is_unbiased(outcomes, samplers, known):
-    """Its design follows what the first judged, which it may know and leave out."""
-    goal = asked("Swaps", "rank", ONE)
-    grade, found = grades(goal), []
-    for chance, first in outcomes(samplers[0], FEW, 2):
-        seen = np.isin(np.arange(4), first.draws) & known
-        said = (grade[first.draws] * (1 + first.draws)).sum()
-        later = np.where(seen, 0.0, 1.0 + (said * np.arange(4)) % 7)
-        later /= later.sum()
-        for then, second in outcomes(samplers[1], later, 2):
-            rounds = [
-                Round(first, grade[first.draws], name="one"),
-                Round(
-                    second,
-                    grade[second.draws],
-                    ("one",),
-                    known=np.where(seen, grade, np.nan) if known else None,
-                ),
-            ]
-            found.append((chance * then, estimate_swaps(goal, rounds, planned=[1, 1])))
-    check(goal, "Swaps", found, ONE)
-
-
-@pytest.mark.parametrize("sampler", ["iid", "distinct"])
-def test_enumerated_rounds_fixed_in_advance_are_unbiased(outcomes, sampler):
+def test_rounds_fixed_in_advance_are_weighed_by_their_draws():
     goal = asked("wSwaps", runs=ONE)
     grade = grades(goal)
-    found = [
-        (p * r, estimate_swaps(goal, [Round(s, grade[s.draws]), Round(t, grade[t.draws])]))
-        for p, s in outcomes("iid", FEW, 2)
-        for r, t in outcomes(sampler, FEW[::-1], 2)
-    ]
-    np.testing.assert_allclose(found[0][1].weights, [1 / (1 + 2**0.5), 2**0.5 / (1 + 2**0.5)])
-    check(goal, "wSwaps", found, ONE)
+    first, second = (Sample("iid", np.array(d), 2 * q) for d, q in (([0, 1], FEW), ([2, 3], FEW)))
+    rounds = [Round(one, grade[one.draws]) for one in (first, second)]
+    weights = estimate_swaps(goal, rounds).weights
+    np.testing.assert_allclose(weights, [1 / (1 + 2**0.5), 2**0.5 / (1 + 2**0.5)])
 
 
 def test_what_is_not_corrected_is_biased(outcomes):
