@@ -67,7 +67,7 @@ from evenhand.intervals import intervals
 from evenhand.intervals.confidence import INTERVAL, percent
 from evenhand.intervals.moments import TermMoments, cumulants
 from evenhand.sampling.document_pairs import PairSample, draw_pairs, shares
-from evenhand.sampling.rounds import default_plan, planned_weights
+from evenhand.sampling.rounds import weighed_stages
 from evenhand.sampling.variance import independent
 
 __all__ = [
@@ -321,9 +321,9 @@ def estimate_preferences(
     kind = _checked_interval(interval)
     target, given = goal.target, shares(goal.target)
     _check_rounds(target, rounds)
-    omega, stages = _stages(rounds, planned)
+    omega, numbers = weighed_stages(rounds, planned)
     k, sums = len(target.systems), _Sums.of(goal)
-    for weight, stage in zip(omega, stages, strict=True):
+    for weight, stage in zip(omega, [[rounds[i] for i in some] for some in numbers], strict=True):
         _check_support(target, given, stage)
         for one in stage:
             sums.add(goal, given, weight, stage, one, rounds)
@@ -358,18 +358,6 @@ def _columns(
     systems = {"value": moments.estimate[:k]} | {name: x[:k] for name, x in of.items()}
     others = {f"contrast_{name}": x[k:] for name, x in of.items()}
     return systems | {"contrast": moments.estimate[k:]} | others
-
-
-def _stages(
-    rounds: Sequence[PairRound], planned: Sequence[float] | None
-) -> tuple[np.ndarray, list[list[PairRound]]]:
-    """The rounds of each stage, and its weight."""
-    fixed = [one for one in rounds if not one.depends_on]
-    stages = ([fixed] if fixed else []) + [[one] for one in rounds if one.depends_on]
-    if planned is not None and len(planned) < len(stages):
-        raise EvenhandError(f"the plan names {len(planned)} stages, there are {len(stages)}")
-    plan = default_plan(len(stages)) if planned is None else np.asarray(planned[: len(stages)])
-    return planned_weights(plan), stages
 
 
 def _notes(target: Target, silent: np.ndarray) -> tuple[str, ...]:

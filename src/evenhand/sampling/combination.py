@@ -25,9 +25,7 @@ from evenhand.sampling.rounds import (
     Control,
     Round,
     check_control,
-    default_plan,
-    planned_weights,
-    stages,
+    weighed_stages,
     weights_by_cell,
 )
 from evenhand.sampling.samplers import SAMPLERS
@@ -199,13 +197,11 @@ def combined(
     Parameters and errors are those of `evenhand.estimation.importance.estimate`.
     """
     _check(goal, rounds)
-    numbers = stages(rounds, combine)
-    for what, given in (("plan", planned), ("control variates", controls)):
-        if given is not None and len(given) < len(numbers):
-            raise EvenhandError(f"the {what} name {len(given)} stages, there are {len(numbers)}")
-    omega = planned_weights(
-        default_plan(len(numbers)) if planned is None else np.asarray(planned[: len(numbers)])
-    )
+    omega, numbers = weighed_stages(rounds, planned, combine)
+    if controls is not None and len(controls) < len(numbers):
+        raise EvenhandError(
+            f"there are {len(controls)} control variates for {len(numbers)} stages of rounds"
+        )
     members, n_cells = [[rounds[i] for i in stage] for stage in numbers], len(goal.target.pool)
     weights = weights_by_cell(omega, members, n_cells)
     found = []

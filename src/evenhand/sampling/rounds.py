@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -28,12 +29,14 @@ from evenhand.sampling.samples import Sample
 
 __all__ = [
     "Control",
+    "Planned",
     "Round",
     "check_control",
     "default_plan",
     "known_utility",
     "planned_weights",
     "stages",
+    "weighed_stages",
     "weights_by_cell",
 ]
 
@@ -137,7 +140,21 @@ def default_plan(n_stages: int) -> np.ndarray:
     return 2.0 ** np.arange(n_stages)
 
 
-def stages(rounds: Sequence[Round], combine: str = "planned") -> list[list[int]]:
+class Planned(Protocol):
+    """What stages are made of: anything that says which rounds it was designed after."""
+
+    @property
+    def depends_on(self) -> tuple[str, ...]:
+        """Names of the rounds whose judgments the design could have looked at."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The name by which later rounds refer to it."""
+        ...
+
+
+def stages(rounds: Sequence[Planned], combine: str = "planned") -> list[list[int]]:
     """Numbers of the rounds fixed before the first judgment together, of the others each alone.
 
     ``combine="each"`` makes every round a stage of its own, whenever it was fixed.
@@ -163,6 +180,32 @@ def stages(rounds: Sequence[Round], combine: str = "planned") -> list[list[int]]
         )
     together = [i for i, r in enumerate(rounds) if not r.depends_on]
     return ([together] if together else []) + [[i] for i in later]
+
+
+def weighed_stages(
+    rounds: Sequence[Planned], planned: Sequence[float] | None, combine: str = "planned"
+) -> tuple[np.ndarray, list[list[int]]]:
+    """Omega of each stage, shape (stages,), and the numbers of its rounds.
+
+    Parameters
+    ----------
+    rounds, combine
+        As of `stages`.
+    planned
+        Planned draws of each stage; more than there are yet are left alone. None for
+        `default_plan`.
+
+    Raises
+    ------
+    EvenhandError
+        If the plan is for fewer stages than there are.
+    """
+    numbers = stages(rounds, combine)
+    if planned is None:
+        return planned_weights(default_plan(len(numbers))), numbers
+    if len(planned) < len(numbers):
+        raise EvenhandError(f"the plan names {len(planned)} stages, there are {len(numbers)}")
+    return planned_weights(np.asarray(planned[: len(numbers)])), numbers
 
 
 def known_utility(rounds: Sequence[Round], n_cells: int) -> np.ndarray:
