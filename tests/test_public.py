@@ -1,8 +1,9 @@
-"""What is public: every name resolves, every command is in the README."""
+"""What is public: every name resolves, every command is in the README or a guide."""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 import re
 from pathlib import Path
@@ -12,10 +13,11 @@ import pytest
 import evenhand
 from evenhand.cli import main
 
-README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
-
-
 SOURCE = Path(evenhand.__file__).parent
+PAGES = {
+    path.name: path.read_text(encoding="utf-8")
+    for path in [Path(__file__).resolve().parents[1] / "README.md", *SOURCE.glob("guides/*.md")]
+}
 STUBS = sorted(SOURCE.rglob("__init__.pyi"))
 
 
@@ -51,9 +53,10 @@ def test_every_module_lists_what_is_public():
         assert not missing, (module.name, missing)
 
 
-def test_every_command_is_in_the_readme_and_has_help():
+def test_every_command_is_in_the_readme_or_a_guide_and_has_help():
+    text = "".join(PAGES.values())
     for name, command in main.commands.items():
-        assert f"evenhand {name}" in README, name
+        assert f"evenhand {name}" in text, name
         assert command.help, name
 
 
@@ -73,9 +76,9 @@ def there(name: str) -> bool:
 
 
 def test_every_dotted_name_in_the_texts_is_there():
-    """Docstrings, hints, README and examples name modules and functions that exist."""
+    """Docstrings, hints, README, guides and examples name modules and functions that exist."""
     texts = [*SOURCE.rglob("*.py"), *(SOURCE.parents[1] / "examples").glob("*.py")]
-    named = {str(path): path.read_text(encoding="utf-8") for path in texts} | {"README": README}
+    named = {str(path): path.read_text(encoding="utf-8") for path in texts} | PAGES
     missing = [
         (where, name)
         for where, text in named.items()
@@ -84,3 +87,19 @@ def test_every_dotted_name_in_the_texts_is_there():
     ]
     assert missing == []
     assert not there("evenhand.no_such_module")
+
+
+FUNCTIONS = [
+    name for name in evenhand.__all__ if inspect.isroutine(inspect.unwrap(getattr(evenhand, name)))
+]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_public_function_says_what_it_takes_and_shows_a_use(name):
+    function = inspect.unwrap(getattr(evenhand, name))
+    text = inspect.getdoc(function) or ""
+    assert "Parameters\n---" in text
+    taken = [p for p in inspect.signature(function).parameters if not p.startswith("_")]
+    assert [p for p in taken if not re.search(rf"\b{p}\b", text)] == []
+    if name != "serve":  # it runs until it is stopped
+        assert ">>> " in text

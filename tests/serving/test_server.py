@@ -287,7 +287,7 @@ def test_a_form_sent_again_is_done_once(serving, folder):
     assert "That was saved already: 1." in ann.page()
     other = ann.send(form, "grade:2.0")
     assert other.status_code == 409
-    assert "your earlier answer stands, 1" in other.text
+    assert "your earlier answer is kept, 1" in other.text
     assert ann.send(form, "skip").status_code == 409
     assert len(rows(folder)) == 1
 

@@ -166,6 +166,14 @@ def certify(
     ------
     EvenhandError
         If there is one system only, the utility does not fit, or nothing varies.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
+    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
+    >>> eh.certify(target).passed
+    True
     """
     if n_baselines < 1:
         raise EvenhandError(f"at least 1 random baseline is needed, got {n_baselines}")

@@ -326,7 +326,7 @@ def every_proposal(case: Case) -> Certificate:
 def _paired(
     norms: jax.Array, values: jax.Array, proposals: jax.Array, tau: jax.Array, pool: Arrays
 ) -> tuple[jax.Array, ...]:
-    """Of q* and each proposal: variance of all pairs, k times that against tau, second moment.
+    """For q* and each proposal: variance of all pairs, k times that against tau, second moment.
 
     And k Sigma(tau). `norms` are ||a_c|| of all pairs, `values` the systems' values.
     """

@@ -10,7 +10,7 @@ import importlib.metadata
 
 import click
 
-from evenhand.cli import research, studies
+from evenhand.cli import guides, research, studies
 from evenhand.cli.console import Commands, keep_compiled
 
 __all__ = ["main"]
@@ -33,6 +33,7 @@ __all__ = ["main"]
         research.simulate,
         research.certify,
         research.reproduce,
+        guides.guide,
     ],
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -49,7 +50,8 @@ def main(debug: bool) -> None:
       evenhand judge study study/round-001/to_judge.tsv
       evenhand estimate study
 
-    `evenhand demo` shows all of it on made data. For shell completion, put
+    `evenhand demo` shows all of it on synthetic data; `evenhand help` lists the guides. For shell
+    completion, put
     eval "$(_EVENHAND_COMPLETE=bash_source evenhand)" into ~/.bashrc (or zsh_source, fish_source).
     """  # noqa: D301 - click wants the backspace itself
     keep_compiled()

@@ -38,7 +38,7 @@ __all__ = ["certify", "demo", "evaluate", "reproduce", "simulate"]
 @SEED_0
 @FORMAT
 def demo(out: str, budget: int, seed: int, form: str) -> None:
-    """Run a complete study on made data with known truth."""
+    """Run a complete study on synthetic data with known truth."""
     from evenhand.cli.demo import demo as run
 
     result = run(out, budget=budget, seed=seed, tell=lambda step: click.echo(step, err=True))

@@ -170,6 +170,21 @@ def focused(goal: Goal, found: Estimate, *, share: float = UNIFORM) -> Goal:
     ------
     EvenhandError
         If the goal is of another kind.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> import evenhand as eh
+    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
+    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
+    >>> goal = eh.pair(target)
+    >>> design = eh.design(goal, eh.rank_utility(target.pool))
+    >>> sample = eh.draw(jax.random.key(0), design, 3)
+    >>> judged = eh.judge(target, sample, eh.read_qrels({"q": {"a": 1, "b": 0, "c": 1}}))
+    >>> best = eh.best(target)
+    >>> eh.focused(best, eh.estimate(best, [judged])).matrix.shape
+    (1, 2)
     """
     if goal.kind not in FOCUSED:
         raise EvenhandError(

@@ -102,7 +102,7 @@ class Forecast:
         return self.so_far + self.weight**2 * total * self.shares
 
     def half_widths(self, n: int, level: float) -> np.ndarray:
-        """Of intervals after n more judgments, as of `intervals.widened`; shape (contrasts,)."""
+        """Half-widths after n more judgments, as of `intervals.widened`; shape (contrasts,)."""
         z = special.ndtri(0.5 + level / 2)
         return np.hypot(z * np.sqrt(self.within(n)), self.of_queries(level))
 

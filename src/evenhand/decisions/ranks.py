@@ -1,6 +1,6 @@
 r"""Who is best, and which systems cannot be told apart.
 
-From all pairs at once: a system stands between
+From all pairs at once: a system is ranked between
 
     1 + (systems that are above it)   and   k - (systems that are below it)                  (1)
 
@@ -137,6 +137,20 @@ def ranking(found: Estimate, beliefs: Beliefs | None = None) -> Standings:
     Returns
     -------
     Standings
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> import evenhand as eh
+    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
+    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
+    >>> goal = eh.pair(target)
+    >>> design = eh.design(goal, eh.rank_utility(target.pool))
+    >>> sample = eh.draw(jax.random.key(0), design, 3)
+    >>> judged = eh.judge(target, sample, eh.read_qrels({"q": {"a": 1, "b": 0, "c": 1}}))
+    >>> eh.ranking(eh.estimate(goal, [judged])).systems
+    ('x', 'y')
     """
     k = len(found.value)
     covered = np.flatnonzero(~np.isnan(found.value))

@@ -65,6 +65,27 @@ def steered(
         As in `evenhand.designs.proposals.design`.
     doubts
         What else speaks against the model, such as `evenhand.priors.diagnostics.doubts`.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> import evenhand as eh
+    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
+    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
+    >>> goal = eh.pair(target)
+    >>> class Half:  # predicts .5 for every pair, whatever it is fitted to
+    ...     name = "half"
+    ...
+    ...     def fit(self, sets):
+    ...         return [self] * len(sets)
+    ...
+    ...     def predict(self, cells):
+    ...         half = np.full(len(cells), 0.5)
+    ...         return eh.Moments("half", half, half)
+    >>> design, doubts = eh.steered(goal, Half())
+    >>> design.name, doubts
+    ('optimal/half', [])
     """
     ranks, poor = rank_utility(goal.target.pool), list(doubts)
     if isinstance(posterior, NumPyroPosterior):

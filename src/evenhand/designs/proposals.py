@@ -346,6 +346,18 @@ def design(
     EvenhandError
         If `kind` is unknown, `floor` is not in [0, 1], the utility is not of this pool, or nothing
         is left to draw.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> import evenhand as eh
+    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
+    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
+    >>> goal = eh.pair(target)
+    >>> design = eh.design(goal, eh.rank_utility(target.pool))
+    >>> design.q.round(3).tolist()  # the pair that both systems return counts least
+    [0.515, 0.255, 0.23]
     """
     _check_asked(goal, utility, kind, floor, guard_share)
     free = np.ones(len(goal.target.pool)) if known is None else np.where(known, 0.0, 1.0)

@@ -23,7 +23,7 @@ come back, each by itself with a chance of
 
     min(1, WITNESSES t_c / sum t),     t = E p y^3,                                          (1)
 
-in the middle between the two, and stand for one over that chance. Of a pool that has no more cells
+in the middle between the two, and count as one over that chance. In a pool that has no more cells
 than `WITNESSES` all come, and intervals are those of the pool in memory.
 
 An excerpt is one round, estimated without a model: a control variate would have to be summed over
@@ -248,16 +248,16 @@ def _distinct(
 def _witnesses(
     key: jax.Array, made: nw.LazyFrame[Any], sampler: str, support: int, k: int
 ) -> dict[str, np.ndarray]:
-    """Cells of equation (1), and for how many each stands."""
+    """Cells of equation (1), and how many each represents."""
     made, chance = ordered(key, made), nw.lit(1.0)
     if support > WITNESSES:
         expected = nw.col("expected")
         free = 1.0 - expected if sampler == "distinct" else nw.lit(1.0)
         # Both contrasts and the systems' own values are asked about.
         y = (nw.col("norm") + nw.col("size") / k) * free.sqrt() / expected
-        made = made.with_columns(heard=expected * nw.col("likely") * y * y * y)
-        total = float(made.select(nw.col("heard").sum()).collect()["heard"][0])
-        share = nw.col("heard") * (WITNESSES / total if total > 0 else 0.0)
+        made = made.with_columns(size=expected * nw.col("likely") * y * y * y)
+        total = float(made.select(nw.col("size").sum()).collect()["size"][0])
+        share = nw.col("size") * (WITNESSES / total if total > 0 else 0.0)
         chance = nw.when(share < 1.0).then(share).otherwise(nw.lit(1.0))
     made = made.with_columns(share=chance)
     came = made.filter(nw.col("chance").cast(nw.Float64) < nw.col("share") * PRIME)
@@ -279,8 +279,8 @@ def _brought(
     both = np.stack([joined[name] for name in CELL], axis=1)
     distinct, first, number = np.unique(both, axis=0, return_index=True, return_inverse=True)
     draws, witness = np.split(number.reshape(-1), [len(drawn["q"])])
-    stands = np.zeros(len(distinct))
-    stands[witness] = 1.0 / seen["share"]
+    represents = np.zeros(len(distinct))
+    represents[witness] = 1.0 / seen["share"]
     asked = {name: distinct[:, i] for i, name in enumerate(CELL)}
     asked["cell"] = np.arange(len(distinct))
     columns = ("cell", "query", "document", "system", "rank", "score", "weight")
@@ -307,7 +307,7 @@ def _brought(
         depth=given.depth,
     )
     weight = rows["weight"].to_numpy().astype(np.float64)
-    target = Target(pool, given.measure, weight, whole=Whole(given.total, stands, support))
+    target = Target(pool, given.measure, weight, whole=Whole(given.total, represents, support))
     sample = Sample(sampler, draws, joined["expected"][first])
     if question.kind == "pair":
         goal = goals.pair(target, *question.named)

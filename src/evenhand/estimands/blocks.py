@@ -1,7 +1,7 @@
 """Weights of systems on many cells, a block of cells at a time: as a table, or entry by entry.
 
 Rankings make sparse weights, and sums over contrasts of any kind want rows of all systems. Cells
-are cut into blocks, and each block's table stands for as long as its part of a sum takes. Where the
+are cut into blocks, and each block's table exists for as long as its part of a sum takes. Where the
 entries say it all (`evenhand.estimands.matrices`) no table is made, and a block's sums are those of
 its entries by their cell and by their system.
 """
@@ -21,6 +21,9 @@ from jax.sharding import Mesh
 from evenhand.devices import by_share, mesh, place
 
 __all__ = ["BlockEntries", "Blocks"]
+
+#: Entries of a block that may be filled up to a power of two.
+_SMALL = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +122,11 @@ class Blocks:
         bounds = bounds[np.minimum(np.arange(0, n_cells + size, size), n_cells)]
         n_blocks = len(bounds) - 1
         longest = int(np.diff(bounds).max())
-        # Rounded up, so that pools of about one size share a compilation.
-        longest = -(-longest // (step := 1 << max(longest.bit_length() - 4, 0))) * step
+        # Rounded up, so that pools of about one size share a compilation: small ones to a power of
+        # two, large ones by a sixteenth.
+        small = longest <= _SMALL
+        step = 1 << ((longest - 1).bit_length() if small else longest.bit_length() - 4)
+        longest = -(-longest // step) * step
         over = mesh() if n_blocks > 1 else None
         rows = n_blocks if over is None else -(-n_blocks // over.size) * over.size
         position, dense = np.empty((rows, longest), np.int32), np.zeros((rows, longest))

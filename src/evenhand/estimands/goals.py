@@ -146,11 +146,22 @@ def contrast(
     importance
         h_i >= 0, shape (contrasts,): how much each contrast's variance counts in the design; all
         alike by default.
+    kind
+        Name of the goal.
 
     Raises
     ------
     EvenhandError
         If shapes do not fit, or a number is not finite or negative where it must not be.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
+    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
+    >>> goal = eh.contrast(target, [[0.5, -0.5]], names=["half the difference"])
+    >>> goal.norms().round(3).tolist()
+    [0.5, 0.185, 0.315]
     """
     try:
         matrix = np.atleast_2d(np.asarray(matrix, np.float64))
@@ -180,7 +191,21 @@ def contrast(
 
 
 def absolute(target: Target) -> Goal:
-    """Each system's own value."""
+    """Each system's own value: the rows e_j.
+
+    Parameters
+    ----------
+    target
+        The systems' weights.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
+    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
+    >>> eh.absolute(target).names
+    ('x', 'y')
+    """
     own = np.eye(len(target.systems))
     form = diagonal_and_row(own, np.arange(len(own)))
     return replace(contrast(target, own, names=target.systems, kind="absolute"), form=form)
@@ -189,10 +214,25 @@ def absolute(target: Target) -> Goal:
 def pair(target: Target, first: str | None = None, second: str | None = None) -> Goal:
     """One system against another; by default the only two there are.
 
+    Parameters
+    ----------
+    target
+        The systems' weights.
+    first, second
+        The contrast is first - second.
+
     Raises
     ------
     EvenhandError
         If systems are not named and there are not exactly two, or both are the same.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
+    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
+    >>> eh.pair(target).names
+    ('x - y',)
     """
     if first is None and second is None:
         if len(target.systems) != 2:
@@ -212,10 +252,25 @@ def pair(target: Target, first: str | None = None, second: str | None = None) ->
 def baseline(target: Target, system: str) -> Goal:
     """Every other system against the baseline `system`.
 
+    Parameters
+    ----------
+    target
+        The systems' weights.
+    system
+        The baseline.
+
     Raises
     ------
     EvenhandError
         If no system has this name, or it is the only one.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
+    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
+    >>> eh.baseline(target, "x").names
+    ('y - x',)
     """
     code = target.pool.system_code(system)
     others = [j for j in range(len(target.systems)) if j != code]
@@ -235,10 +290,23 @@ def rank(target: Target) -> Goal:
 
     Its norm is that of all pairs but for a factor, so one design is best for both.
 
+    Parameters
+    ----------
+    target
+        The systems' weights.
+
     Raises
     ------
     EvenhandError
         If there is only one system.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
+    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
+    >>> eh.rank(target).names
+    ('x - mean', 'y - mean')
     """
     k = len(target.systems)
     if k < 2:
@@ -270,12 +338,40 @@ def pairs(target: Target) -> Goal:
 
 
 def best(target: Target) -> Goal:
-    """Which system is best: contrasts as of `rank`, later rounds where challengers are close."""
+    """Which system is best: contrasts as of `rank`, later rounds where challengers are close.
+
+    Parameters
+    ----------
+    target
+        The systems' weights.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
+    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
+    >>> eh.best(target)
+    Goal(best: 2 contrasts of 2 systems)
+    """
     return replace(rank(target), kind="best")
 
 
 def order(target: Target) -> Goal:
-    """The order of all systems: contrasts as of `rank`, later rounds where pairs are close."""
+    """The order of all systems: contrasts as of `rank`, later rounds where pairs are close.
+
+    Parameters
+    ----------
+    target
+        The systems' weights.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
+    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
+    >>> eh.order(target)
+    Goal(order: 2 contrasts of 2 systems)
+    """
     return replace(rank(target), kind="order")
 
 

@@ -227,6 +227,16 @@ def pool(
     ------
     EvenhandError
         If `depth` is below 1, no query is left, or no run has a query of the study.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
+    >>> pool = eh.pool(eh.read_runs(runs))  # the pairs of q with a, b and c
+    >>> pool
+    Pool(3 query-document pairs of 2 systems on 1 queries)
+    >>> pool.names([0, 1, 2])
+    (['q', 'q', 'q'], ['a', 'b', 'c'])
     """
     if depth is not None and depth < 1:
         raise EvenhandError(f"the depth must be at least 1, got {depth}")

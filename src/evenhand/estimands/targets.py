@@ -50,8 +50,8 @@ class Whole:
     total
         Weight of each system over the whole pool; shape (systems,).
     inverse_probability
-        For how many cells of the whole each cell at hand stands in sums over the pool: one over
-        the chance that it came for them, 0 where it came for another reason; shape (cells,).
+        Inverse inclusion probability of each cell at hand: how many cells of the whole it counts
+        as; 0 where it came for another reason. Shape (cells,).
     n_cells
         Cells of the whole pool.
     """
@@ -257,15 +257,31 @@ class Target:
 def target(pool: Pool, measure: Measure | str) -> Target:
     """Weights of every system over the pool, equation (1).
 
-    Of a ratio these are what stands beside the utilities in its sum, of MAE and MSE what stands
-    beside errors, and of Swaps what a rank weighs together with those before it, to make goals of:
+    For a ratio these are the factors of the utilities in its sum, for MAE and MSE the factors of
+    errors, and for Swaps what a rank weighs together with those before it, to make goals of:
     designs and estimates take weights of their own (`evenhand.nonlinear.ratios`,
     `evenhand.nonlinear.rating_errors`, `evenhand.nonlinear.swaps`).
+
+    Parameters
+    ----------
+    pool
+        The cells.
+    measure
+        Gives the weight of a rank, and the utility of a grade.
 
     Raises
     ------
     EvenhandError
         If the measure cannot be estimated from samples, or the pool is shallower than it looks.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import evenhand as eh
+    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
+    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
+    >>> target.weights(np.arange(3)).round(3).tolist()  # by pair and system
+    [[1.0, 0.0], [0.631, 1.0], [0.0, 0.631]]
     """
     measure = sampled(measure)
     if pool.depth is not None and (measure.cutoff is None or measure.cutoff > pool.depth):

@@ -68,6 +68,28 @@ def cross_fit(
     Returns
     -------
     Control
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import evenhand as eh
+    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
+    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
+    >>> goal = eh.pair(target)
+    >>> sample = eh.Sample("distinct", np.array([0, 1, 2]), np.full(3, 0.9), np.array([0, 1, 0]))
+    >>> judged = eh.Round(sample, np.array([1.0, 0.0, 1.0]))
+    >>> class Half:  # predicts .5 for every pair, whatever it is fitted to
+    ...     name = "half"
+    ...
+    ...     def fit(self, sets):
+    ...         return [self] * len(sets)
+    ...
+    ...     def predict(self, cells):
+    ...         half = np.full(len(cells), 0.5)
+    ...         return eh.Moments("half", half, half)
+    >>> control = eh.cross_fit(Half(), goal, [judged], [0])
+    >>> control.mean.tolist(), control.past
+    ([0.5, 0.5, 0.5], ())
     """
     crossed = [i for i in stage if rounds[i].sample.fold is not None]
     past = tuple(range(min(stage))) if rounds[stage[0]].depends_on else ()
@@ -149,5 +171,38 @@ def _gate_weights(
 def control_variates(
     prior: Prior, goal: Goal, rounds: Sequence[Round], *, gated: bool = True
 ) -> list[Control]:
-    """The control variate of every stage."""
+    """The control variate of every stage, each by `cross_fit`.
+
+    Parameters
+    ----------
+    prior, goal, rounds, gated
+        As of `cross_fit`.
+
+    Returns
+    -------
+    list of Control
+        One for each stage, for the argument `controls` of `evenhand.estimate`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import evenhand as eh
+    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
+    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
+    >>> goal = eh.pair(target)
+    >>> sample = eh.Sample("distinct", np.array([0, 1, 2]), np.full(3, 0.9), np.array([0, 1, 0]))
+    >>> judged = eh.Round(sample, np.array([1.0, 0.0, 1.0]))
+    >>> class Half:  # predicts .5 for every pair, whatever it is fitted to
+    ...     name = "half"
+    ...
+    ...     def fit(self, sets):
+    ...         return [self] * len(sets)
+    ...
+    ...     def predict(self, cells):
+    ...         half = np.full(len(cells), 0.5)
+    ...         return eh.Moments("half", half, half)
+    >>> (control,) = eh.control_variates(Half(), goal, [judged])
+    >>> control.mean.tolist(), control.crossed
+    ([0.5, 0.5, 0.5], (0,))
+    """
     return [cross_fit(prior, goal, rounds, stage, gated=gated) for stage in stages(rounds)]

@@ -358,7 +358,7 @@ class Estimate(IntervalTable):
     def compare(self, goal: Goal) -> Comparisons:
         """Any contrasts of the systems, each alone and all together."""
         lost = uncovered_contrasts(goal, self.reached)
-        # F F' = covariance; an eigenvector basis stands a covariance of lower rank than size.
+        # F F' = covariance; an eigenvector basis allows a covariance of lower rank than size.
         eigenvalue, eigenvector = np.linalg.eigh(self.covariance)
         factor = goal.matrix @ (eigenvector * np.sqrt(np.maximum(eigenvalue, 0.0)))
         # Twins differ by exactly 0, however their weights are rounded.

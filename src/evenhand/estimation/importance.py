@@ -231,6 +231,21 @@ def estimate(
     SupportError
         If the balance heuristic or a control variate is asked for where it is biased or cannot be
         summed, bounds where utilities are unbounded, or an interval where it does not hold.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> import evenhand as eh
+    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
+    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
+    >>> goal = eh.pair(target)
+    >>> design = eh.design(goal, eh.rank_utility(target.pool))
+    >>> sample = eh.draw(jax.random.key(0), design, 3)
+    >>> judged = eh.judge(target, sample, eh.read_qrels({"q": {"a": 1, "b": 0, "c": 1}}))
+    >>> found = eh.estimate(goal, [judged])  # every pair is judged: no error is left
+    >>> found.value.round(3).tolist(), found.contrast.round(3).tolist(), found.std_error.tolist()
+    ([1.0, 0.631], [0.369], [0.0, 0.0])
     """
     kind = _checked(goal, level, intervals.chosen(interval, controls), bounded)
     found = combined(goal, rounds, planned=planned, combine=combine, controls=controls)
@@ -412,6 +427,20 @@ def judge(
         The judgments; a drawn pair that they lack stays unjudged (NaN).
     depends_on
         See `Round`.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> import evenhand as eh
+    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
+    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
+    >>> goal = eh.pair(target)
+    >>> design = eh.design(goal, eh.rank_utility(target.pool))
+    >>> sample = eh.draw(jax.random.key(0), design, 3)
+    >>> judged = eh.judge(target, sample, eh.read_qrels({"q": {"a": 1, "b": 0, "c": 1}}))
+    >>> judged.utility[np.argsort(sample.draws)].tolist()
+    [1.0, 0.0, 1.0]
     """
     utility = judged_utility(target.pool, qrels, target.measure)
     return Round(sample, utility[sample.draws], depends_on)

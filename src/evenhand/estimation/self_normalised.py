@@ -135,7 +135,7 @@ def _over(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
 
 
 def _lists(target: Target, found: Combination, place: np.ndarray) -> _Lists:
-    """What the rounds say of each list, whose number stands in `place` for each entry."""
+    """What the rounds say of each list, whose number `place` has for each entry."""
     pool = target.pool
     shape = len(pool.queries), len(target.systems)
 

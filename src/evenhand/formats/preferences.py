@@ -26,7 +26,7 @@ from evenhand.formats.sources import Source, expand
 
 __all__ = ["COLUMNS", "EQUAL", "Preferences", "read_preferences"]
 
-#: What stands for the preferred document where both are equally good.
+#: What is written for the preferred document where both are equally good.
 EQUAL = "="
 
 #: The columns of a table of pairs.

@@ -31,6 +31,12 @@ def read_queries(source: Any) -> tuple[str, ...]:
     ------
     FormatError
         A file that is missing, empty or neither of these.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> eh.read_queries(["q1", "q2", "q1"])
+    ('q1', 'q2')
     """
     if isinstance(source, list | tuple):
         ids = [str(query) for query in source]

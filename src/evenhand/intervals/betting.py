@@ -128,7 +128,7 @@ def capital(
     mean
         In (0, 1], any shape.
     times
-        How many draws each row of `x` stands for, shape (n,); by default 1.
+        How many draws each row of `x` represents, shape (n,); by default 1.
     """
     x, mean = jnp.asarray(x), jnp.asarray(mean)
     times = jnp.ones(len(x)) if times is None else jnp.asarray(times)

@@ -41,7 +41,7 @@ SYNTH      1000  systems    96.0 (93.9)    94.7 (92.0)     98.1 (97.1)    94.7 (
 SYNTH      1000  contrasts  94.1 (94.9)    94.1 (94.9)     94.8 (93.9)    94.7 (93.7)
 =========  ====  =========  =============  ==============  =============  ==============
 
-In brackets stands how often the interval for the study's own queries covers what is true of
+In brackets: how often the interval for the study's own queries covers what is true of
 *these*: where the one is too wide or too narrow so is the other, and by as much. Without a model it
 is the cubic interval that is wide, which reckons with one event unseen
 (`evenhand.intervals.intervals`) where few relevant draws count, as with 250 judgments of 50
@@ -49,7 +49,7 @@ queries; B^ counts nothing twice. To shrink that event by how far the variance s
 what the pool leads to expect would narrow it, and was tried: it takes chance for knowledge where
 the rare large draws are just missing, and the worst contrast of 2 to 6 draws that count falls from
 93 to 88 % (`tests/benchmarks/coverage.py`, short pool). The value of a SYNTH system, drawn for
-contrasts, hangs on the 25 draws of the floor, of which four count: cross-fitted its variance is
+contrasts, depends on the 25 draws of the floor, of which four count: cross-fitted its variance is
 right on average, and Student's interval knows too many degrees of freedom for it, the moderated one
 as many as these leave.
 

@@ -7,8 +7,8 @@ scale. So the variance of a contrast to expect is, with f_2 of `evenhand.interva
     M = phi f_2,        phi = sum_i k_i z_i^2 / sum_i k_i E[z_i^2]                            (1)
     nu_M = 2 (sum_i k_i z_i^2)^2 / sum_i k_i^2 z_i^4                                          (2)
 
-over the draws i, where z_i stands beside a_c in the term of a draw, and E[z_i^2] is the same of p.
-So that the scale of one contrast is told by more than its own draws, k is sum_j w_j^2 for values of
+over the draws i, where z_i is the factor of a_c in the term of a draw, and E[z_i^2] its mean by p.
+So that more draws than its own give the scale of a contrast, k is sum_j w_j^2 for values of
 systems, and sum_j (w_j - mean)^2 for contrasts whose entries sum to 0. By (2) as many degrees of
 freedom are left as for a variance of as many events: phi varies by the sum of fourth powers.
 """

@@ -220,7 +220,7 @@ class Interval:
     limits
         ``(moments, level)`` to low and high.
     spread
-        What stands for the standard error where several contrasts are covered together; 0 where
+        What replaces the standard error where several contrasts are covered together; 0 where
         nothing can vary.
     p
         The p-values of the same test, against 0; by default found from the limits
@@ -268,7 +268,7 @@ INTERVALS: dict[str, Interval] = {
 
 
 def chosen(name: str, controls: Sequence[Control | None] | None) -> str:
-    """The interval that `auto` stands for with these control variates; any other name is itself."""
+    """The interval that `auto` means with these control variates; any other name is itself."""
     if name != "auto":
         return name
     gates = [np.mean(c.gate) for c in controls or () if c is not None and c.gate is not None]

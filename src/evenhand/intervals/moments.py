@@ -76,7 +76,7 @@ class Terms(NamedTuple):
     value
         n a r / E, whose mean over the draws is the estimate; shape (rows, contrasts).
     times
-        How many draws each row stands for; shape (rows,).
+        How many draws each row represents; shape (rows,).
     low, high
         Bounds of n a r / E over all that could be drawn and all that could be said of it; shape
         (contrasts,).
@@ -146,9 +146,9 @@ class RoundTerms:
     sample
         Its draws.
     residual
-        What stands beside a_c in each term z, shape (n,): weight (r - m) / E of its stage.
+        The factor of a_c in each term z, shape (n,): weight (r - m) / E of its stage.
     reach
-        weight / E of its stage, by cell: what stands beside a_c r_c if it should be drawn.
+        weight / E of its stage, by cell: the factor of a_c r_c if it should be drawn.
     mean
         m_c of its stage, by cell; None where nothing is predicted or known.
     """

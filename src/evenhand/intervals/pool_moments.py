@@ -169,7 +169,7 @@ def events(
 
 
 def _cancelled(sums: np.ndarray, nothing: np.ndarray) -> np.ndarray:
-    """Of which systems so little is left of the sums of all cells that its digits are lost."""
+    """Systems that keep so little of the sums over all cells that the digits are lost."""
     sizes = [np.stack([x[0], x[2], x[3], x[5] - x[4]]) for x in (sums, nothing)]
     return np.any(sizes[0] < _DIGITS * sizes[1], axis=0)
 

@@ -82,7 +82,7 @@ class Joint:
 
     @classmethod
     def unknown(cls, m: int, degrees: np.ndarray) -> Joint:
-        """Of m contrasts whose covariance is not known: Bonferroni's bound."""
+        """Bonferroni's bound, for m contrasts whose covariance is not known."""
         return cls(np.zeros(0), m, float(np.min(degrees)))
 
     def multiplier(self, level: float) -> float:
@@ -154,7 +154,7 @@ class Comparisons(Result):
     value, std_error, low, high
         By contrast, in the measure's unit; NaN where it is not covered.
     spread
-        What stands for the standard error where all are covered together: with few relevant draws
+        What replaces the standard error where all are covered together: with few relevant draws
         it is larger, see `evenhand.intervals.intervals`.
     multiplier
         How many of it to either side cover all together, equation (1); None for a kind of interval

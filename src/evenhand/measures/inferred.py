@@ -22,7 +22,7 @@ xinfAP   as the file tells them   3   NIST's sample_eval ``infAP`` (Yilmaz et al
 =======  =======================  ==  =============================================================
 
 So with one stratum the two differ in the smoothing alone: by about eps where something was judged
-above, and by the half or third of N(r) that stands for it where nothing was.
+above, and by the half or third of N(r) that replaces it where nothing was.
 
 **nDCG.** The gain found in each stratum of a list is scaled by how much of that part of the list
 was judged; the ideal takes from each grade as many documents as are estimated to have it, rounded:
@@ -76,9 +76,9 @@ class _Pooled(_Weighted):
     asks_pool: ClassVar[bool] = True
 
     def counts(self, lists: Lists) -> np.ndarray:
-        """Within the cutoff all but what was pooled and not drawn: others stand for that."""
-        stands = (lists.pair >= 0) | (self.inclusion(lists).pooled < 0)
-        return lists.inside(self.cutoff) & stands
+        """Ranks within the cutoff but those pooled and not drawn, which others represent."""
+        judged = (lists.pair >= 0) | (self.inclusion(lists).pooled < 0)
+        return lists.inside(self.cutoff) & judged
 
 
 class _InferredAP(_Pooled):

@@ -110,7 +110,7 @@ class nDCG(_Ratio):
         return self.dcg.top_utility
 
     def weight(self, rank: np.ndarray) -> np.ndarray:
-        """What stands beside a utility in the sum: that of `dcg`."""
+        """The factor of a utility in the sum: that of `dcg`."""
         return self.dcg.weight(rank)
 
     def utility(self, grade: np.ndarray) -> np.ndarray:
@@ -153,7 +153,7 @@ class _Recalling(_Ratio):
         return 1.0
 
     def weight(self, rank: np.ndarray) -> np.ndarray:
-        """1 within the cutoff: what stands beside a utility in the sum."""
+        """1 within the cutoff: the factor of a utility in the sum."""
         rank = np.asarray(rank, np.float64)
         return np.ones_like(rank) if self.cutoff is None else (rank <= self.cutoff) * 1.0
 
@@ -195,7 +195,7 @@ class AP(_Recalling):
         check_number("AP", "rel", self.rel)
 
     def weight(self, rank: np.ndarray) -> np.ndarray:
-        """1 / rank within the cutoff: what stands beside a relevant pair of documents."""
+        """1 / rank within the cutoff: the factor of a relevant pair of documents."""
         return _Recalling.weight(self, rank) / rank
 
     def _sums(self, lists: Lists) -> np.ndarray:

@@ -1,4 +1,4 @@
-r"""Swapped pairs of documents: how often a better document stands below a worse one.
+r"""Swapped pairs of documents: how often a better document is ranked below a worse one.
 
 A part of a ranking y is here an ordered pair of its documents, i ranked before j:
 

@@ -12,7 +12,7 @@ of its lists. With u known both are **attained**, by these completions: of the M
 query let n be relevant, at the top level.
 
 - *Which n.* With n given, so is what is divided by. The sum of the list grows with each of its own
-  documents that is relevant, the more the higher it stands (two documents exchanged: each term of
+  documents that is relevant, the more the higher its rank (two documents exchanged: each term of
   nDCG, R and Rprec has the weight of its rank, each pair of AP's sum that of its lower one). The
   best are the n open documents that stand first in the list; the worst are those that the list does
   not return, then those that stand last in it.

@@ -39,9 +39,9 @@ def guessed(pool: Pool, top: float | None) -> np.ndarray:
 def expected_goal(goal: Goal, mean: np.ndarray, top: float = 1.0) -> Goal:
     r"""The contrasts of the linear measure near utilities that are expected: to design a round.
 
-    How many relevant documents a query has is not known well beforehand, and what a document counts
-    hangs on it: with fewer it counts more. So the norms are those that are expected when utilities
-    may be any of the parts s in `SCALES` of what is expected, each as likely,
+    The number of relevant documents of a query is not known well beforehand, and the weight of a
+    document depends on it: with fewer it counts more. So the norms are those expected when
+    utilities are one of the parts s in `SCALES` of what is expected, each as likely,
 
     .. math:: ||a_c||^2 = \sum_s s ||a_c(s m)||^2 / \sum_s s,                               (1)
 
@@ -84,7 +84,7 @@ def expected_goal(goal: Goal, mean: np.ndarray, top: float = 1.0) -> Goal:
 
 
 def _by_ranks(pool: Pool) -> np.ndarray:
-    """Of every query the same share, by what its ranks say: float64, shape (cells,).
+    """The same share for every query, by what its ranks say: float64, shape (cells,).
 
     Each cell may count, for what its query divides by.
     """

@@ -61,7 +61,7 @@ def steps_of(utility: np.ndarray, gain: np.ndarray) -> np.ndarray:
 
 
 def foretold_levels(found: Combination, gain: np.ndarray) -> list[np.ndarray | None]:
-    """Of each stage's prediction which level cells reach, shape (cells, levels); None without one.
+    """Chances of levels by each stage's prediction, shape (cells, levels); None without one.
 
     A mean alone says little of it: then it is taken to reach the lower levels first.
     """
@@ -79,7 +79,7 @@ def estimated_levels(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Equation (1) for which level each cell reaches, and what was predicted of it.
 
-    Both have shape (cells, levels). Of what was certain to be drawn nothing need be predicted.
+    Both have shape (cells, levels). Cells that are certain to be drawn need no prediction.
     """
     reached, predicted = np.zeros((2, n_cells, len(gain)))
     for stage, told in zip(found.stages, foretold, strict=True):
@@ -109,7 +109,7 @@ def missed_levels(
 ) -> np.ndarray:
     """How far what was judged is from what was predicted, of each level: shape (cells, levels).
 
-    Of cells that were not drawn, what a typical relevant document reaches.
+    Cells that were not drawn reach what a typical relevant document reaches.
     """
     drawn = [one.round.utility for one in found.rounds()]
     relevant = np.concatenate([utility[utility > 0] for utility in drawn])

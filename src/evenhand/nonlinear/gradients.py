@@ -101,7 +101,7 @@ class Levels(NamedTuple):
 
     @property
     def utility(self) -> np.ndarray:
-        """Of each cell; shape (cells,)."""
+        """By cell; shape (cells,)."""
         return self.reached @ self.step
 
     def counts(self, pool: Pool) -> np.ndarray:

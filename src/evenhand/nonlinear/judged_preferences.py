@@ -209,7 +209,7 @@ class _Sums:
 
     @classmethod
     def of(cls, goal: Goal) -> _Sums:
-        """Of no round yet."""
+        """Empty sums, before any round."""
         k, m = len(goal.target.systems), len(goal.names)
         return cls(
             np.zeros(k + m),
@@ -386,7 +386,7 @@ def _one_round(worth, matrix, scale):
 
 
 def _scale(weight: float, stage: Sequence[PairRound], sample: PairSample) -> np.ndarray:
-    """What stands beside v_j of each draw: omega / (|X| E), shape (n,)."""
+    """The factor of v_j of each draw: omega / (|X| E), shape (n,)."""
     chances = (
         len(one.sample) * one.sample.design.probability(sample.first, sample.second)
         for one in stage

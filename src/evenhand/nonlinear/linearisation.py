@@ -299,7 +299,7 @@ def _held(
 ) -> np.ndarray:
     """What counts of relevant documents change, no further than the most there can be would.
 
-    The tangent of 1 / N falls below 0 where one draw stands for hundreds of documents; V falls no
+    The tangent of 1 / N falls below 0 where one draw represents hundreds of documents; V falls no
     lower than with all documents of a query relevant that were not seen not to be.
 
     Parameters

@@ -65,7 +65,7 @@ class _Cells(NamedTuple):
 def _even(moves, factor, draws, term, levels, cells, lists, *, measure, gain, shape, curved):
     """Equation (1) where the terms of the draws count as often as `moves` say.
 
-    Of each system, shape (moves, systems), and their sum with factors by query, shape (systems,
+    By system, shape (moves, systems), and their sum with factors by query, shape (systems,
     queries).
     """
     k, n_queries = shape

@@ -10,9 +10,9 @@ d_s the share of a rank in the weight of a pair,
     L = sum of d_s d_t 1[g_t > 0],      B = sum of d_s d_t 1[g_t > 0] 1[g_s >= g_t].
 
 L is a sum over documents, and a term of B is not 0 only where both are relevant. Put the unbiased
-estimates R^ of `evenhand.nonlinear.linearisation` into both. Of different rounds these are right on
-average even where a later round was designed after looking, since it draws anew; of the terms e of
-one round, E[N_s N_t] tells by how much B(e, e) is off:
+estimates R^ of `evenhand.nonlinear.linearisation` into both. For different rounds these are right
+on average even where a later round was designed after looking, since it draws anew. For the terms
+e of one round, E[N_s N_t] gives the error of B(e, e):
 
 ==========  ====================================  ==========================================
 sampler     E[N_s N_t] / (E_s E_t)                B of the round
@@ -23,7 +23,7 @@ sampler     E[N_s N_t] / (E_s E_t)                B of the round
 ==========  ====================================  ==========================================
 
 with e' the terms of the cells that were not certain, e'_f those of fold f, and F folds at random:
-what meets in one fold is left out, and what meets in two stands for it (`evenhand.sampling.folds`,
+what meets in one fold is left out, and what meets in two replaces it (`evenhand.sampling.folds`,
 1). So
 
     V^ = L^ - B^  is exactly unbiased,                                                       (2)

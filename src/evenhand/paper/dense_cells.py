@@ -65,7 +65,7 @@ class Cells:
     utility
         u_c; shape (cells,).
     size
-        How many query-document pairs each cell stands for; shape (cells,).
+        How many query-document pairs each cell represents; shape (cells,).
     """
 
     systems: tuple[str, ...]

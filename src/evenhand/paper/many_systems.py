@@ -13,7 +13,7 @@ from evenhand.paper.reproduction import Curve, Row
 
 __all__ = ["KINDS", "agreement", "curves", "variance_rows"]
 
-#: Where each kind of question stands in the paper, and what its figure shows.
+#: Place of each kind of question in the paper, and what its figure shows.
 KINDS: dict[str, tuple[str, str, str]] = {
     "pair": ("Table 5", "Figure 1", "pairwise accuracy"),
     "baseline": ("Table 6", "Figure 2", "accuracy against the baseline"),

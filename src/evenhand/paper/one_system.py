@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-#: Of the paper's 95 % interval.
+#: The paper's 95 % interval.
 QUANTILE = 1.96
 
 
@@ -199,7 +199,7 @@ def _aimed(
 
 
 def _spread_tolerance(sd: float, plan: StudySizes, values: np.ndarray | None = None) -> float:
-    """Of an empirical standard deviation; of a normal law, if `values` are not given."""
+    """The error of an empirical standard deviation; for a normal law, if `values` are not given."""
     kurtosis = 3.0
     if values is not None:
         centred = values - values.mean()

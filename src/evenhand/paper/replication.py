@@ -119,7 +119,7 @@ def replicate(
         Number of studies.
     """
     useful = np.flatnonzero((utility != 0) & (q > 0) & (contrast_values != 0).any(1))
-    # The last row stands for all cells that add nothing. Rows, columns and studies are filled up,
+    # The last row represents all cells that add nothing. Rows, columns and studies are filled up,
     # so that designs and questions share a compilation.
     length = max(LEAST_ROWS, 1 << len(useful).bit_length())
     m = contrast_values.shape[1]

@@ -1,6 +1,6 @@
 """What a reproduction came to: rows, curves and the tables and figures made of them.
 
-Every row names where the number stands in the paper and what it is of, and holds
+Every row names where the number is in the paper and what it is of, and holds
 
 - ``paper``: what the paper prints, where it does;
 - ``expected``: what it should be, from a closed form or an independent program;
@@ -60,7 +60,7 @@ class Curve:
     Attributes
     ----------
     figure
-        Where it stands in the paper.
+        Its place in the paper.
     kind
         ``pair``, ``baseline`` or ``rank``.
     quantity, design

@@ -176,6 +176,14 @@ def feature_table(
     EvenhandError
         If a signal has the wrong length, no value at all, or the name of another feature, or none
         of the systems is there.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
+    >>> pool = eh.pool(eh.read_runs(runs))  # the pairs of q with a, b and c
+    >>> eh.feature_table(pool).names
+    ('votes', 'votes^2', 'reciprocal', 'fusion', 'returned', 'best', 'score')
     """
     named = np.array([systems is None or name in systems for name in pool.systems])
     seen = np.flatnonzero(named)

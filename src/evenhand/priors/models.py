@@ -23,9 +23,9 @@ for each system, the latter two shrunk and non-centred:
 - `graded`: L utilities; P(r >= level l) = logistic(eta - cut_l). (Ordered logistic.)
 - `continuous`: r ~ Normal(eta, noise), in units of its own.
 
-Where several assessors are named, assessor a says what d_a (eta + s_a) says: his severity s_a and
-discrimination d_a are shrunk to those of the mean assessor, s = 0 and d = 1, which is whom ``mean``
-and ``spread`` speak of.
+With several named assessors, assessor a answers by d_a (eta + s_a). Severity s_a and
+discrimination d_a are shrunk to those of the mean assessor, s = 0 and d = 1, the assessor of
+``mean`` and ``spread``.
 
 A model may be as wrong as it likes: it steers the design and the control variate, and moves only
 the width of intervals.
@@ -110,7 +110,7 @@ def _normal(n: int, scale: float = 1.0) -> dist.Distribution:
     return dist.Normal(0.0, scale).expand([n]).to_event(1)
 
 
-def _as_heard(eta: jax.Array, judged: Observed | None) -> jax.Array:
+def _by_assessor(eta: jax.Array, judged: Observed | None) -> jax.Array:
     """Eta as each row's assessor understands it."""
     if judged is None or judged.n_assessors == 1:
         return eta
@@ -135,7 +135,7 @@ def binary_response(eta: jax.Array, judged: Observed | None, levels: jax.Array) 
     numpyro.deterministic("spread", gap**2 * p * (1.0 - p))
     numpyro.deterministic("reached", p[:, None])
     high = None if judged is None else (judged.utility > levels.mean()).astype(eta.dtype)
-    _observe(dist.Bernoulli(logits=_as_heard(eta, judged)), judged, high)
+    _observe(dist.Bernoulli(logits=_by_assessor(eta, judged)), judged, high)
 
 
 def graded_response(
@@ -151,7 +151,7 @@ def graded_response(
     level = None
     if judged is not None:
         level = jnp.abs(judged.utility[:, None] - levels).argmin(1)
-    _observe(dist.OrderedLogistic(_as_heard(eta, judged), cuts), judged, level)
+    _observe(dist.OrderedLogistic(_by_assessor(eta, judged), cuts), judged, level)
 
 
 def continuous_response(
@@ -161,7 +161,7 @@ def continuous_response(
     numpyro.deterministic("mean", levels[0] + levels[1] * eta)
     numpyro.deterministic("spread", jnp.broadcast_to((levels[1] * noise) ** 2, eta.shape))
     value = None if judged is None else (judged.utility - levels[0]) / levels[1]
-    _observe(dist.Normal(_as_heard(eta, judged), noise), judged, value)
+    _observe(dist.Normal(_by_assessor(eta, judged), noise), judged, value)
 
 
 def binary(features: Features, judged: Observed | None = None, *, levels: jax.Array) -> None:
@@ -196,7 +196,7 @@ def model_for(utility: np.ndarray) -> tuple[Model, np.ndarray]:
     Returns
     -------
     model, levels
-        `binary` for up to two distinct utilities (0, or the next one up, stands in where there is
+        `binary` for up to two distinct utilities (0, or the next one up, is added where there is
         one), `graded` for up to eight, else `continuous`.
     """
     levels = np.unique(utility)

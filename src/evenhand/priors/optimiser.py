@@ -36,7 +36,7 @@ REST = 1e-14
 
 
 class Minimum(NamedTuple):
-    """Where a climb stands.
+    """State of a search.
 
     Attributes
     ----------

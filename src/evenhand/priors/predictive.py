@@ -28,8 +28,8 @@ def _predicted(
 ) -> Callable[[Features, jax.Array], _Predicted]:
     """What flat parameters predict of cells, in a model that was fitted to data like these."""
     one = jnp.zeros(1, levels.dtype)
-    heard = Observed(one, one, jnp.zeros(1, jnp.int32), n_assessors)
-    _, unravel = parameters(model, features.take(jnp.zeros(1, jnp.int32)), heard, levels)
+    judged = Observed(one, one, jnp.zeros(1, jnp.int32), n_assessors)
+    _, unravel = parameters(model, features.take(jnp.zeros(1, jnp.int32)), judged, levels)
 
     def predicted(cells: Features, theta: jax.Array) -> _Predicted:
         sites = constrain_fn(

@@ -55,7 +55,7 @@ MOST_QUERIES = 512
 #: Cells from which on predictions average over half the draws, in single precision.
 MANY = 1 << 20
 #: Judgments from which on an assessor is told apart from the others.
-LEAST_HEARD = 8
+LEAST_JUDGED = 8
 
 
 @runtime_checkable
@@ -198,7 +198,7 @@ class NumPyroPosterior:
         return found
 
     def _reach(self, chunks: dict[int, np.ndarray]) -> Reach:
-        """Of all levels above 0; what the lowest is, every judgment reaches."""
+        """Chances of all levels above 0; every judgment reaches the lowest."""
         chance = np.concatenate([chunks[first] for first in sorted(chunks)])
         if self.levels[0] <= 0:
             above = int(np.searchsorted(self.levels[1:], 0.0, side="right"))
@@ -248,7 +248,7 @@ class NumPyroPrior:
     @in_float64
     def fit(self, sets: Sequence[Labels]) -> list[NumPyroPosterior]:
         """Fit each set; by Laplace those of one model at once, filled up to one length."""
-        sets = [labels.told_apart(LEAST_HEARD) for labels in sets]
+        sets = [labels.told_apart(LEAST_JUDGED) for labels in sets]
         chosen = [self._chosen(labels) for labels in sets]
         longest = _filled_up(max((len(labels) for labels in sets), default=0))
         groups: dict[tuple, list[int]] = {}
@@ -336,8 +336,8 @@ def _told_apart(table: FeatureTable, labels: Labels) -> np.ndarray | None:
     n_queries = len(table.pool.queries)
     if n_queries <= MOST_QUERIES:
         return None
-    heard = np.bincount(table.pool.query[labels.cells], minlength=n_queries)
-    return np.argsort(-heard, kind="stable")[: MOST_QUERIES - 1]
+    judged = np.bincount(table.pool.query[labels.cells], minlength=n_queries)
+    return np.argsort(-judged, kind="stable")[: MOST_QUERIES - 1]
 
 
 def _n_assessors(labels: Labels) -> int:

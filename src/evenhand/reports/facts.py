@@ -43,7 +43,7 @@ class RoundFacts:
 
     @property
     def kind(self) -> str:
-        """Of the design: ``optimal``, ``minimax``, ``naive`` or ``uniform``."""
+        """Kind of the design: ``optimal``, ``minimax``, ``naive`` or ``uniform``."""
         return self.record.design.split("/")[0]
 
     @property

@@ -120,7 +120,7 @@ def gather(
 
 
 def _versions() -> dict[str, str]:
-    """Of Python and of the packages that compute."""
+    """Versions of Python and of the packages that compute."""
     packages = {name: importlib.metadata.version(name) for name in PACKAGES}
     return {"python": platform.python_version(), **packages}
 

@@ -14,7 +14,7 @@ from evenhand.reports.summary import isolated
 
 __all__ = ["BIBTEX", "CITATION", "LINK", "paragraph"]
 
-#: Of the preprint of the paper.
+#: Identifier of the preprint of the paper.
 LINK = "https://doi.org/10.48550/arXiv.1604.07209"
 CITATION = (
     "Tobias Schnabel, Adith Swaminathan, Peter I. Frazier and Thorsten Joachims. 2016. Unbiased "

@@ -45,7 +45,7 @@ __all__ = [
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#666666"
 SERIES = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 MARKERS = "osD^vP*X"
-#: How a name is written: what stands between two dollars is no mathematics.
+#: How a name is written: text between two dollars is no mathematics.
 _AS_IT_IS: Mapping[str, Any] = {"parse_math": False}
 
 

@@ -120,9 +120,9 @@ def conclude(
         clauses, further = _baseline(found)
     else:
         clauses, further = _ranked(found, standings)
-    for_whom = "this set of queries" if found.question == "queries" else "queries like these"
+    queries = "this set of queries" if found.question == "queries" else "queries like these"
     at = percent(found.level) + (f", {together}" if together else "")
-    remarks = [f"Intervals are at {at}, and answer for {for_whom}."]
+    remarks = [f"Intervals are at {at}, and answer for {queries}."]
     needed = None
     if further is not None:
         try:
@@ -143,7 +143,7 @@ def conclude(
 
 
 def isolated(name: str) -> str:
-    """A name that may be written from right to left, kept from reordering what stands around it."""
+    """A name that may be written from right to left, kept from reordering the text around it."""
     if any(unicodedata.bidirectional(c) in ("R", "AL", "AN", "RLE", "RLO", "RLI") for c in name):
         return f"\u2068{name}\u2069"
     return name
@@ -358,7 +358,7 @@ def _ranked(found: Estimate, standings: Standings) -> tuple[list[str], _Further 
 
 
 def _leading(found: Estimate, field: _Field) -> list[str]:
-    """Who leads, and whom it beats."""
+    """Which system leads, and which others it beats."""
     systems, beaten = found.goal.target.systems, field.beaten
     if not field.rivals and not beaten:
         return [f"All {len(systems)} systems return the same: no judgment can tell them apart"]

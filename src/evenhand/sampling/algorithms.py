@@ -5,7 +5,7 @@ r"""Cells laid out on a line, each as long as it is likely, and draws of n of th
 **Pivotal sampling in O(n).** Lay the cells on a line, each as long as its E_c, so that the line has
 length n. The cell k_i that spans the point i (a_i before it, b_i behind it) may be taken on either
 side. For i = 1..n: F_i is drawn from the stretch (i - 1, i - a_i), where a point on the part
-b_{i-1} stands for the cell H_{i-1} that was left over; then k_i is taken with probability a_i / (1
+b_{i-1} means the cell H_{i-1} that was left over; then k_i is taken with probability a_i / (1
 - b_i) and F_i left over as H_i, or F_i is taken and k_i left over. This is the ordered pivotal
 method of Deville and Tille (1998) as Chauvet (2012) describes it: n distinct cells, E[N_c] = E_c
 exactly, for any order.
@@ -109,7 +109,7 @@ class Borders(NamedTuple):
 
 
 def between(u: jax.Array, borders: Borders) -> tuple[jax.Array, jax.Array]:
-    """The place on the line of each F_i, and whether it stands for the cell left over before it.
+    """The place on the line of each F_i, and whether it means the cell left over before it.
 
     Parameters
     ----------

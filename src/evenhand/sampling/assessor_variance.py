@@ -13,7 +13,7 @@ r_c^2. What is missing is
     Cov_noise = sum_c (kappa_c^2 - i_c) a_c a_c' s_c^2 / k_c                                 (1)
 
 over the judged cells, k_c the number of judgments and s_c^2 their variance. Where a cell has one
-judgment the mean s^2 of the others stands in, weighted as they weigh in (1). Where no cell has two
+judgment the mean s^2 of the others is taken, weighted as they weigh in (1). Where no cell has two
 judgments nothing can be known of noise, and judgments are taken as the truth.
 
 In expectation (1) is sum_c a_c a_c' Var(r_c) / k_c for one round, which is what a variance over
@@ -38,7 +38,7 @@ from evenhand.sampling.variance import strata
 __all__ = ["disagreement", "noise", "several_said"]
 
 
-def disagreement(heard: Labels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def disagreement(given: Labels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """How many judgments the distinct cells have, ascending, and how these vary.
 
     Returns
@@ -46,10 +46,10 @@ def disagreement(heard: Labels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     cells, count, variance
         Each of shape (distinct cells,); the unbiased variance, NaN where there is one judgment.
     """
-    cells, which = np.unique(heard.cells, return_inverse=True)
+    cells, which = np.unique(given.cells, return_inverse=True)
     count = np.bincount(which, minlength=len(cells))
-    mean = np.bincount(which, heard.utility, minlength=len(cells)) / count
-    square = np.bincount(which, (heard.utility - mean[which]) ** 2, minlength=len(cells))
+    mean = np.bincount(which, given.utility, minlength=len(cells)) / count
+    square = np.bincount(which, (given.utility - mean[which]) ** 2, minlength=len(cells))
     return cells, count, np.where(count > 1, square / np.maximum(count - 1, 1), np.nan)
 
 

@@ -287,6 +287,19 @@ def draw(
     EvenhandError
         If n or `folds` is below 1, more distinct pairs are asked for than can be drawn, or cells
         are to be drawn in pairs with fewer than two draws, or by slices, each of which has one.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> import evenhand as eh
+    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
+    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
+    >>> goal = eh.pair(target)
+    >>> design = eh.design(goal, eh.rank_utility(target.pool))
+    >>> sample = eh.draw(jax.random.key(0), design, 2)
+    >>> len(sample.cells), sample.expected.round(3).tolist()
+    (2, [1.0, 0.525, 0.475])
     """
     if sampler not in SAMPLERS:
         raise EvenhandError(f"unknown sampler {sampler!r}", hint=f"known are {', '.join(SAMPLERS)}")

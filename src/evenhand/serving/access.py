@@ -117,7 +117,7 @@ class Access:
         return Session(assessor, f"{self.token(assessor)}.{secrets.token_urlsafe(12)}")
 
     def resume(self, cookie: str | None, *, live: bool) -> Session | None:
-        """The session that a cookie stands for, None for none."""
+        """The session of a cookie, or None."""
         token, dot, number = (cookie or "").partition(".")
         name = self.whose(token) if dot and 0 < len(number) <= 64 else None
         if name is None or cookie is None or (name == "") is not live:

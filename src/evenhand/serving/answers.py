@@ -87,7 +87,7 @@ class Outcome(NamedTuple):
     ----------
     kind
         ``saved``, ``skipped``, ``noted``; ``again`` for a form that was answered before with the
-        same; ``other`` where another answer of his own stands, and this one was not stored;
+        same; ``other`` where the assessor has another answer already, and this one was not stored;
         ``many`` where notes come too fast.
     grade
         The grade that now counts.

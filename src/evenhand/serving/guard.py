@@ -1,4 +1,4 @@
-"""What stands before the pages: refuses what none of them sends, and guards every answer.
+"""A filter before the pages: refuses what none of them sends, and guards every answer.
 
 Other sites may lead here, and load or send nothing. Every answer forbids the browser all but the
 page's own style and script, so that a document's text stays text.
@@ -28,7 +28,7 @@ _HEADERS = {
 
 
 class Guard:
-    """Stands before an application.
+    """A filter before an application.
 
     Parameters
     ----------

@@ -321,7 +321,7 @@ class _Pages:
             "skipped": "Skipped. You can come back to it at the end.",
             "noted": "Note saved.",
             "again": f"That was saved already: {label or 'skipped'}.",
-            "other": f"Not changed: your earlier answer stands, {label or 'skipped'}.",
+            "other": f"Not changed: your earlier answer is kept, {label or 'skipped'}.",
             "many": "Not saved: too many notes in a minute. Wait a little, then save it again.",
         }[outcome.kind]
         return ("alert" if outcome.kind in ("other", "many") else "saved", sentence)

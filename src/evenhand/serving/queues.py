@@ -10,7 +10,7 @@ judgments of it (`evenhand.studies.ledger`). What an assessor may still be asked
 incomplete that he has neither judged, for whichever round, nor skipped.
 
 A pair that is shown is *leased*: others get it only when nothing else is left for them, or when the
-lease has run out. A lease is a courtesy; who judges without one is heard like everyone.
+lease has run out. A lease is a courtesy; a judgment without one counts like any other.
 """
 
 from __future__ import annotations
@@ -139,11 +139,11 @@ class Queues:
                 owner = self._whose(at)
         return owner
 
-    def _heard(self, pair: int) -> set[str]:
+    def _judges(self, pair: int) -> set[str]:
         return self._by_owner.get((pair, self._owner(pair)), set())
 
     def _complete(self, pair: int) -> bool:
-        return len(self._heard(pair)) >= self.overlap
+        return len(self._judges(pair)) >= self.overlap
 
     def _open_to(self, own: _Own, pair: int) -> bool:
         return not (pair in own.said or pair in own.skipped or self._complete(pair))
@@ -166,19 +166,19 @@ class Queues:
         was_open = own is not None and self._open_to(own, pair)
         if row.revision == 0:
             owner = self._owner(pair, row.seq)
-            heard = self._by_owner.setdefault((pair, owner), set())
+            judges = self._by_owner.setdefault((pair, owner), set())
             counts = owner == self._owner(pair)
-            if counts and len(heard) < self.overlap:
+            if counts and len(judges) < self.overlap:
                 self._done += 1
-            if not heard:
+            if not judges:
                 for at in self._drawn_by[pair]:
                     self.lacking[at] -= self._whose(at) == owner
-            closes = counts and len(heard) == self.overlap - 1
+            closes = counts and len(judges) == self.overlap - 1
             if closes:
                 for name, other in self._own.items():
                     if name != row.assessor and self._open_to(other, pair):
                         self._close(other, pair)
-            heard.add(row.assessor)
+            judges.add(row.assessor)
         if any(not self.lacking[at] for at in self._drawn_by[pair]):
             self.version += 1
         if own is None:
@@ -319,7 +319,7 @@ class Queues:
         for pair in own.remaining:
             leases = self._leases.get(pair, {})
             others = sum(end > now for name, end in leases.items() if name != assessor)
-            if leased or len(self._heard(pair)) + others < self.overlap:
+            if leased or len(self._judges(pair)) + others < self.overlap:
                 return pair
         return -1
 

@@ -105,7 +105,32 @@ def study_that_learns(
     level: float = 0.95,
     interval: str = INTERVAL,
 ) -> Estimate:
-    """A study of so many draws in so many rounds, estimated; see `learned_rounds`."""
+    """A study of so many draws in so many rounds, estimated; see `learned_rounds`.
+
+    Parameters
+    ----------
+    key, goal, judge, prior, first, sampler, floor
+        As of `learned_rounds`.
+    budget, rounds
+        Draws in all, and the number of rounds.
+    level, interval
+        As of `evenhand.estimation.importance.estimate`.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> import evenhand as eh
+    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
+    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
+    >>> goal = eh.pair(target)
+    >>> utility = np.array([1.0, 0.0, 1.0])
+    >>> judge = utility.__getitem__  # knows the grade of every pair
+    >>> key = jax.random.key(0)
+    >>> found = eh.study_that_learns(key, goal, judge, None, 3, rounds=2)
+    >>> found.n_rounds, found.n_judged
+    (2, 3)
+    """
     sizes = split(budget, rounds)
     drawn = learned_rounds(
         key, goal, judge, prior, sizes, first=first, sampler=sampler, floor=floor

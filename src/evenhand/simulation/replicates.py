@@ -153,7 +153,7 @@ class Studies(NamedTuple):
 class _Drawn(NamedTuple):
     """Studies of a batch: sums over draws, shapes (studies, ...).
 
-    Of JAX inside the compiled call, of NumPy outside.
+    JAX arrays inside the compiled call, NumPy arrays outside.
     """
 
     value: Any
@@ -175,7 +175,7 @@ class _Known(NamedTuple):
     expected, order
         E_c of the round and the order of its cells, shape (cells,).
     slot
-        Where each cell stands in the next two, shape (cells,).
+        Row of each cell in the next two, shape (cells,).
     earned, utility
         w_c u_c and u_c of the cells with a utility other than 0, and of one that has none.
     matrix

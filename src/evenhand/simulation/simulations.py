@@ -204,6 +204,18 @@ def simulate(
     ------
     EvenhandError
         If a budget, design or sampler cannot be used.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> import evenhand as eh
+    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
+    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
+    >>> goal = eh.pair(target)
+    >>> found = eh.simulate(goal, np.array([1.0, 0.0, 1.0]), budgets=[2], replications=200)
+    >>> bool(found.rows[0]["bias_z"] < 4)  # no bias beyond chance
+    True
     """
     samplers, learn = list(samplers), list(learn)
     focus = list(focus) if goal.kind in FOCUSED else []

@@ -226,7 +226,7 @@ def flush(path: Path) -> None:
 
 
 def write_table(table: pa.Table, path: Path) -> None:
-    """Write a Parquet file in which each id stands once.
+    """Write a Parquet file in which each id occurs once.
 
     By default pyarrow would write ids out where they are many, and read them twice as long.
     """
