@@ -21,7 +21,7 @@ from evenhand.cli import main
 from evenhand.simulation import make_collection
 
 ROOT = Path(__file__).resolve().parents[1]
-GUIDES = sorted(Path(evenhand.__file__).parent.glob("guides/*.md"))
+GUIDES = sorted((ROOT / "src" / "evenhand" / "guides").glob("*.md"))
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *GUIDES]}
 SETUP = "python3 -m venv .venv && . .venv/bin/activate && pip install "
 
@@ -78,9 +78,7 @@ def serves(words: list[str]) -> None:
         process.communicate()
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
-def test_the_commands_run_in_their_order(page, place, monkeypatch):
-    monkeypatch.chdir(place)
+def run_in_order(page: str) -> None:
     for words in commands(page):
         if words[0] == "serve":  # until it is stopped
             serves(words)
@@ -88,6 +86,17 @@ def test_the_commands_run_in_their_order(page, place, monkeypatch):
         result = CliRunner().invoke(main, words)
         assert result.exit_code == 0, (words, result.output, result.exception)
         assert result.stdout.strip(), words
+
+
+def test_the_commands_of_the_front_page_run(place, monkeypatch):
+    monkeypatch.chdir(place)
+    run_in_order("README")
+
+
+@pytest.mark.parametrize("page", [path.stem for path in GUIDES if commands(path.stem)])
+def test_the_commands_of_guides_run(page, place, monkeypatch):
+    monkeypatch.chdir(place)
+    run_in_order(page)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")])

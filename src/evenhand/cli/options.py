@@ -37,7 +37,7 @@ QUESTION = click.option(
     type=click.Choice(get_args(QuestionName)),
     default="queries",
     show_default=True,
-    help="What the intervals answer for: this set of queries, or queries like these.",
+    help="Intervals for this set of queries, or for a population of queries like these.",
 )
 FORMAT = click.option(
     "--format",
@@ -45,66 +45,69 @@ FORMAT = click.option(
     type=click.Choice(["table", "json", "csv", "latex"]),
     default="table",
     show_default=True,
-    help="How to print the result.",
+    help="Format of the output.",
 )
 MEASURE = click.option(
     "-m",
     "--measure",
     required=True,
-    help="Like P@10, DCG@100, RBP(p=0.8), nDCG@10, AP, R@100, MAE, Swaps.",
+    help="Measure, such as P@10, DCG@100, RBP(p=0.8), nDCG@10, AP, R@100, MAE, Swaps.",
 )
 ORDER = click.option(
     "--order",
     type=click.Choice(["score", "rank"]),
     default="score",
     show_default=True,
-    help="What orders a run.",
+    help="Order documents by score, as trec_eval does, or by the rank column.",
 )
 NEGATIVE = click.option(
     "--negative",
     type=click.Choice(["unjudged", "zero", "keep"]),
     default="unjudged",
     show_default=True,
-    help="What a grade below 0 means.",
+    help="How to read grades below 0.",
 )
 LEVEL = click.option(
-    "--level", type=float, default=0.95, show_default=True, help="Of the intervals."
+    "--level", type=float, default=0.95, show_default=True, help="Confidence level."
 )
-SEED = click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the draw; recorded.")
+SEED = click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Seed of the draw; recorded.")
 SEED_0 = click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 GOAL = click.option(
     "--goal",
     type=click.Choice(["absolute", "pair", "baseline", "rank", "best", "order"]),
     default="rank",
     show_default=True,
-    help="Each system alone, two against each other, all against --baseline, or all ranked; best "
-    "and order: the same, and later rounds go where the best, or the order, is undecided.",
+    help="What to compare: each system by itself (absolute), two systems (pair), all with a "
+    "baseline, or all with each other (rank). best and order also rank, and spend later rounds on "
+    "undecided pairs.",
 )
-BASELINE = click.option("--baseline", metavar="SYSTEM", help="The system to compare with.")
+BASELINE = click.option(
+    "--baseline", metavar="SYSTEM", help="Baseline system, for the goal baseline."
+)
 QUERIES = click.option(
     "--queries",
     type=click.Path(exists=True, dir_okay=False),
-    help="File of the study's queries: one id a line, 'qid text', or qrels.",
+    help="Queries to use: a file with one id a line, 'qid text', or qrels.",
 )
 METHOD = click.option(
     "--method",
     type=click.Choice(get_args(MethodName)),
     default="laplace",
     show_default=True,
-    help="How a model that learns is fitted.",
+    help="How to fit the model that learns from judgments.",
 )
 RUNS = click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 STUDY = click.argument("study", type=click.Path(), metavar="STUDY")
 
 
 def signals_option(purpose: str) -> Callable[..., Any]:
-    """What else is known of pairs, and the purpose of telling it."""
+    """The option for files of signals, with their purpose."""
     return click.option(
         "--signals",
         multiple=True,
         type=click.Path(exists=True, dir_okay=False),
         metavar="FILE",
-        help=f"What else is known of pairs (qid, docid, value), {purpose}; repeatable.",
+        help=f"Signals {purpose}: lines of qid, docid, value, such as LLM labels. Repeatable.",
     )
 
 

@@ -32,9 +32,15 @@ __all__ = ["certify", "demo", "evaluate", "reproduce", "simulate"]
 
 @click.command()
 @click.option(
-    "--out", type=click.Path(), default="evenhand-demo", show_default=True, help="Folder."
+    "--out",
+    type=click.Path(),
+    default="evenhand-demo",
+    show_default=True,
+    help="Folder to write to.",
 )
-@click.option("--budget", type=int, default=400, show_default=True, help="Pairs to judge.")
+@click.option(
+    "--budget", type=int, default=400, show_default=True, help="Number of pairs to judge."
+)
 @SEED_0
 @FORMAT
 def demo(out: str, budget: int, seed: int, form: str) -> None:
@@ -47,17 +53,17 @@ def demo(out: str, budget: int, seed: int, form: str) -> None:
 
 @click.command()
 @RUNS
-@click.option("--qrels", required=True, multiple=True, help="Judgments.")
+@click.option("--qrels", required=True, multiple=True, help="Judgments (qrels).")
 @click.option(
     "-m",
     "--measure",
     "measures",
     required=True,
     multiple=True,
-    help="Like P@10, DCG@100, nDCG@10, AP, R@100, Rprec, MAE, Swaps, Judged@10; of TREC's samples "
+    help="Measure, such as P@10, DCG@100, nDCG@10, AP, R@100, Judged@10; for TREC's samples also "
     "infAP, xinfAP, infNDCG, statAP, statP@10; repeatable.",
 )
-@click.option("-q", "per_query", is_flag=True, help="Print every query's value too.")
+@click.option("-q", "per_query", is_flag=True, help="Also print the value of each query.")
 @QUERIES
 @NEGATIVE
 @ORDER
@@ -95,12 +101,12 @@ def evaluate(
 
 @click.command()
 @RUNS
-@click.option("--qrels", required=True, multiple=True, help="Complete judgments.")
+@click.option("--qrels", required=True, multiple=True, help="Complete judgments (qrels).")
 @MEASURE
 @GOAL
 @BASELINE
 @click.option("--systems", type=Names(), help="Only these systems.")
-@click.option("--sample-systems", type=int, metavar="K", help="Only K systems, drawn by the seed.")
+@click.option("--sample-systems", type=int, metavar="K", help="Only K systems, drawn at random.")
 @QUERIES
 @click.option("--budgets", type=Numbers(int), default="250,1000", show_default=True)
 @click.option("--designs", type=Names(), default="naive,flat,rank", show_default=True)
@@ -108,16 +114,16 @@ def evaluate(
 @click.option(
     "--utility",
     type=click.Choice(["learned"]),
-    help="Also replicate studies that learn: cross-fitted, and steered from the second round on.",
+    help="Also replicate studies with a model that learns from judgments.",
 )
 @click.option(
     "--rounds",
     type=Numbers(int),
     default="1,2",
     show_default=True,
-    help="In how many rounds they learn, and are focused for the goals best and order.",
+    help="Numbers of rounds of studies that learn, or that have the goal best or order.",
 )
-@signals_option("to learn from")
+@signals_option("for the model")
 @METHOD
 @click.option("--floor", type=float, default=0.1, show_default=True)
 @click.option("--replications", type=int, default=1000, show_default=True)
@@ -168,14 +174,16 @@ def simulate(
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="STUDY | RUN...")
-@click.option("-m", "--measure", help="Like P@10, DCG@100; a study has its own.")
-@click.option("--qrels", multiple=True, help="Complete judgments to take the utilities from.")
+@click.option(
+    "-m", "--measure", help="Measure, such as DCG@100; not for a study, which has its own."
+)
+@click.option("--qrels", multiple=True, help="Complete judgments, to take utilities from.")
 @SEED_0
 @NEGATIVE
 @ORDER
 @FORMAT
 def certify(paths: tuple[str, ...], form: str, **options: Any) -> None:
-    """Check the theory on your own data: best baseline, proposals, duality gap."""
+    """Check the theory on your data: optimal baseline, proposals, duality gap."""
     from evenhand.certificates.certification import certify_files
 
     result = certify_files(*paths, **options)
@@ -184,9 +192,11 @@ def certify(paths: tuple[str, ...], form: str, **options: Any) -> None:
         sys.exit(1)
 
 
-TRIALS = click.option("--trials", type=int, help="Replications of a number.  [default: 1000]")
+TRIALS = click.option("--trials", type=int, help="Number of replications.  [default: 1000]")
 FAST = click.option("--fast", is_flag=True, help="100 trials, wider tolerances.")
-FIGURES = click.option("--figures", type=click.Path(file_okay=False), help="Also draw them there.")
+FIGURES = click.option(
+    "--figures", type=click.Path(file_okay=False), help="Folder for the figures."
+)
 
 
 @click.group()
@@ -209,7 +219,7 @@ def _reproduced(result: Any, figures: str | None, form: str) -> None:
 @FIGURES
 @FORMAT
 def synth(figures: str | None, form: str, **options: Any) -> None:
-    """On its own data set, which is drawn."""
+    """Reproduce the SYNTH experiment, on its generated data set."""
     from evenhand.paper.reproduce import reproduce_synth
 
     with ProgressBar("studies") as progress:
@@ -218,9 +228,11 @@ def synth(figures: str | None, form: str, **options: Any) -> None:
 
 
 @reproduce.command()
-@click.option("--runs", required=True, multiple=True, help="Runs of TREC-8 ad hoc; a folder.")
+@click.option("--runs", required=True, multiple=True, help="Folder with the runs of TREC-8 ad hoc.")
 @click.option("--qrels", required=True, multiple=True, help="Their judgments.")
-@click.option("--systems", type=click.File(), help="Names of the systems to take, one a line.")
+@click.option(
+    "--systems", type=click.File(), help="File with the names of the systems to use, one a line."
+)
 @TRIALS
 @SEED_0
 @FAST
@@ -234,7 +246,7 @@ def trec(
     form: str,
     **options: Any,
 ) -> None:
-    """On real runs with complete judgments."""
+    """Reproduce the TREC-8 experiment, on runs with complete judgments."""
     from evenhand.formats.qrels import read_qrels
     from evenhand.formats.runs import read_runs
     from evenhand.paper.reproduce import reproduce_trec

@@ -40,16 +40,20 @@ __all__ = ["add", "draw", "estimate", "export", "judge", "new", "plan", "report"
 @click.option(
     "--depth",
     type=int,
-    help="Deepest rank to keep.  [default: the measure's cutoff; 100 for nDCG@k and other ratios]",
+    help="Deepest rank to use.  [default: the measure's cutoff; 100 for ratios such as nDCG@k]",
 )
 @QUERIES
 @click.option(
-    "--grades", type=Numbers(float), help="Grades that a judgment may have.  [default: any]"
+    "--grades", type=Numbers(float), help="Possible grades, such as 0,1,2.  [default: any]"
 )
-@click.option("--plan", type=Numbers(int), help="Planned draws of each round; fixes their weights.")
+@click.option(
+    "--plan",
+    type=Numbers(int),
+    help="Planned draws of each round, which fix the weights of rounds.",
+)
 @ORDER
 def new(study: str, runs: tuple[str, ...], measure: str, **options: Any) -> None:
-    """Start a study of RUN... in the folder STUDY."""
+    """Create the folder STUDY for a study of RUN..."""
     from evenhand.study import Study
 
     made = Study.create(study, *runs, measure=measure, **options)
@@ -67,7 +71,7 @@ def new(study: str, runs: tuple[str, ...], measure: str, **options: Any) -> None
 @RUNS
 @ORDER
 def add(study: str, runs: tuple[str, ...], order: str) -> None:
-    """Add systems that arrive later."""
+    """Add systems to a study."""
     from evenhand.study import Study
 
     before = Study.open(study)
@@ -81,15 +85,16 @@ def add(study: str, runs: tuple[str, ...], order: str) -> None:
 
 @click.command()
 @STUDY
-@click.option("--budget", type=int, required=True, metavar="N", help="Pairs to draw.")
+@click.option("--budget", type=int, required=True, metavar="N", help="Number of pairs to draw.")
 @click.option(
     "--utility",
     default="rank",
     show_default=True,
     metavar="rank|flat|score|learned|FILE",
-    help="What judgments are expected to say; FILE holds lines of qid, docid, value.",
+    help="Expected relevance: from ranks, the same for all, from scores, learned from judgments, "
+    "or a file with lines of qid, docid, value.",
 )
-@signals_option("for models to learn from")
+@signals_option("for the model")
 @METHOD
 @click.option(
     "--design",
@@ -99,14 +104,18 @@ def add(study: str, runs: tuple[str, ...], order: str) -> None:
     show_default=True,
 )
 @click.option(
-    "--floor", type=float, default=0.1, show_default=True, help="Share kept for other goals."
+    "--floor",
+    type=float,
+    default=0.1,
+    show_default=True,
+    help="Share of the draws kept for other questions.",
 )
 @click.option(
     "--sampler",
     type=click.Choice(["distinct", "slices", "iid"]),
     default="distinct",
     show_default=True,
-    help="Without repeats, stratified, or independent.",
+    help="Draw without repeats, stratified, or independently.",
 )
 @click.option(
     "--looks",
@@ -114,18 +123,18 @@ def add(study: str, runs: tuple[str, ...], order: str) -> None:
     default=1,
     show_default=True,
     metavar="N",
-    help="Draw it as N rounds, to have an estimate whenever one is judged; before the first "
-    "judgment only.",
+    help="Split the budget into N rounds with an estimate after each; before the first judgment "
+    "only.",
 )
 @click.option(
     "--rejudge",
     is_flag=True,
-    help="Have pairs judged again, by others: for assessors who disagree.",
+    help="Have pairs judged again by other assessors, to measure disagreement.",
 )
 @click.option(
     "--top-up",
     is_flag=True,
-    help="Draw only pairs of systems that were added since the last round.",
+    help="Draw only pairs of systems added since the last round.",
 )
 @SEED
 @FORMAT
@@ -140,13 +149,13 @@ def draw(study: str, budget: int, form: str, **options: Any) -> None:
 @STUDY
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @NEGATIVE
-@click.option("--revise", is_flag=True, help="Let an assessor's new grade supersede the old one.")
+@click.option("--revise", is_flag=True, help="Replace an assessor's earlier grade by the new one.")
 @click.option(
-    "--queries", metavar="FILE", help="Texts of queries, where judgments name a query by its text."
+    "--queries", metavar="FILE", help="Texts of queries, if judgments name queries by their text."
 )
 @FORMAT
 def judge(study: str, files: tuple[str, ...], form: str, **options: Any) -> None:
-    """Take in judgments: qrels, the filled-in to_judge.tsv, or what a tool exports.
+    """Read judgments: qrels, the completed to_judge.tsv, or the export of an annotation tool.
 
     Safe to repeat. Label Studio's and Argilla's JSON and Quepid's CSV are understood.
     """
@@ -164,36 +173,44 @@ def judge(study: str, files: tuple[str, ...], form: str, **options: Any) -> None
     type=click.Choice(["auto", "cubic", "moderated", "student", "normal", "betting"]),
     default="auto",
     show_default=True,
-    help="Kind; auto is cubic, which holds where relevance is rare, or moderated, where a model "
-    "holds, and Student's of measures that are no sums; betting holds for every n, in one round.",
+    help="Kind of interval. auto: cubic, which covers where relevance is rare; moderated where a "
+    "model is used; Student's for ratios. betting: proved for every sample size, one round.",
 )
 @click.option(
     "--stop-when",
     metavar="RULE",
-    help="half-width<W, decided or best: valid though you look after every round.",
+    help="Stopping rule: half-width<W, decided, or best. Intervals hold at all looks together.",
 )
-@click.option("--bounds", is_flag=True, help="Give bounds for systems that no round covers wholly.")
-@click.option("--pairs", is_flag=True, help="Compare every pair, each alone and all together.")
+@click.option(
+    "--bounds",
+    is_flag=True,
+    help="Also give bounds for systems that rounds do not cover completely.",
+)
+@click.option(
+    "--pairs",
+    is_flag=True,
+    help="Compare all pairs of systems, with individual and simultaneous intervals.",
+)
 @click.option(
     "--against",
     metavar="SYSTEM|mean",
-    help="Compare every other system with this one, or with the mean of all.",
+    help="Compare all other systems with this one, or with the mean of all.",
 )
-@click.option("--ranks", is_flag=True, help="Rank intervals, and the chance to be the best.")
+@click.option("--ranks", is_flag=True, help="Rank intervals, and probabilities of being the best.")
 @click.option(
     "--combine",
     type=click.Choice(get_args(CombineName)),
     default="planned",
     show_default=True,
-    help="Weights of rounds; the balance heuristic only where it is unbiased.",
+    help="Weights of rounds: planned, or the balance heuristic where it is unbiased.",
 )
 @click.option(
     "--estimator",
     type=click.Choice(get_args(EstimatorName)),
     default="auto",
     show_default=True,
-    help="With or without predictions that learn from the judgments, all unbiased; or by the mean "
-    "of each list's draws, nearly so.",
+    help="With predictions (difference, cross-fitted) or without (importance), all unbiased; "
+    "self-normalised is nearly unbiased.",
 )
 @METHOD
 @plot_option("Also draw the intervals into this file.")
@@ -242,26 +259,35 @@ def estimate(
 
 @click.command()
 @STUDY
-@click.option("--half-width", type=float, metavar="W", help="Of the contrasts' intervals.")
 @click.option(
-    "--power", type=float, metavar="P", help="To tell two systems apart that differ by D."
+    "--half-width", type=float, metavar="W", help="Half-width of the intervals that you want."
 )
-@click.option("--effect", type=float, metavar="D", help="Their difference, in the measure's unit.")
-@click.option("--winner", type=float, metavar="P", help="Probability that the leader is the best.")
+@click.option("--power", type=float, metavar="P", help="Probability of finding a difference of D.")
+@click.option(
+    "--effect",
+    type=float,
+    metavar="D",
+    help="Difference to find, in the measure's unit; with --power.",
+)
+@click.option(
+    "--winner", type=float, metavar="P", help="Probability that the best system is identified."
+)
 @click.option(
     "--query-cost",
     type=float,
     default=0.0,
     show_default=True,
-    help="Of a query before its first judgment: adds a column of costs.",
+    help="Cost of opening a query; adds a column of costs.",
 )
-@click.option("--judgment-cost", type=float, default=1.0, show_default=True, help="Of each.")
+@click.option(
+    "--judgment-cost", type=float, default=1.0, show_default=True, help="Cost of one judgment."
+)
 @LEVEL
 @QUESTION
 @plot_option("Also draw width by judgments.")
 @FORMAT
 def plan(study: str, plot: str | None, form: str, **options: Any) -> None:
-    """Tell how many judgments are still needed."""
+    """Forecast how many further judgments are needed."""
     from evenhand.study import Study
 
     answer = Study.open(study).plan(**options)
@@ -289,7 +315,7 @@ def plan(study: str, plot: str | None, form: str, **options: Any) -> None:
     "--out", type=click.Path(dir_okay=False), help="File to write.  [default: standard output]"
 )
 def export(study: str, kind: str, out: str | None, **texts: str | None) -> None:
-    """Write the judgments as a file of TREC's, or the pairs to judge as tasks of a tool."""
+    """Write judgments as TREC files, or pairs to judge as tasks of an annotation tool."""
     from evenhand.study import Study
 
     made = Study.open(study).export(kind, **texts)
@@ -309,13 +335,15 @@ def export(study: str, kind: str, out: str | None, **texts: str | None) -> None:
     help="Texts of documents: JSON lines (BEIR's too), or rows of id, title, text with tabs.",
 )
 @click.option("--queries", metavar="FILE", help="Texts of queries: the same, or TREC's topics.")
-@click.option("--guidelines", metavar="FILE", help="What to go by: text, or a little markdown.")
-@click.option("--labels", type=GradeNames(), help="What each grade is called.")
+@click.option(
+    "--guidelines", metavar="FILE", help="Guidelines for assessors: text or simple Markdown."
+)
+@click.option("--labels", type=GradeNames(), help="Labels of the grades, such as 0=no,1=yes.")
 @click.option(
     "--predictions",
     metavar="FILE",
-    help="Predicted grades (qid, docid, value), each shown to an assessor who asks for it. "
-    "Assessors who have seen one judge towards it.",
+    help="Predicted grades (qid, docid, value), shown to an assessor on request. "
+    "Assessors who have seen one tend to agree with it.",
 )
 @click.option(
     "--assessor",
@@ -324,7 +352,7 @@ def export(study: str, kind: str, out: str | None, **texts: str | None) -> None:
     default=["assessor"],
     show_default=True,
     metavar="NAME",
-    help="Who judges; repeatable.",
+    help="Name of an assessor; repeatable.",
 )
 @click.option(
     "--overlap",
@@ -332,21 +360,24 @@ def export(study: str, kind: str, out: str | None, **texts: str | None) -> None:
     default=1,
     show_default=True,
     metavar="N",
-    help="How many assessors judge each pair.",
+    help="Number of assessors for each pair.",
 )
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Where to listen; elsewhere than on this machine each assessor needs his link.",
+    help="Address to listen on. Assessors on other machines need their links.",
 )
-@click.option("--port", type=int, default=8765, show_default=True, help="0 takes a free one.")
-@click.option("--url", help="Address that a proxy shows to others.")
+@click.option(
+    "--port", type=int, default=8765, show_default=True, help="Port; 0 for any free port."
+)
+@click.option("--url", help="Public address, if a proxy forwards to the server.")
 @LEVEL
 @click.option(
     "--stop-when",
     metavar="RULE",
-    help="Of the live page: half-width<W, decided or best.  [default: decided; best for that goal]",
+    help="Stopping rule of the live page: half-width<W, decided or best.  "
+    "[default: decided; best for that goal]",
 )
 def serve(study: str, **options: Any) -> None:
     """Serve a judging page for assessors, and a live page for you."""
@@ -361,7 +392,7 @@ def serve(study: str, **options: Any) -> None:
     "--output",
     type=click.Path(),
     metavar="FILE",
-    help="Where to write it.  [default: report.html in STUDY]",
+    help="File to write.  [default: report.html in STUDY]",
 )
 @click.option(
     "--figures",
@@ -369,11 +400,11 @@ def serve(study: str, **options: Any) -> None:
     metavar="FOLDER",
     help="Also write the pictures as files (svg, png, pdf).",
 )
-@click.option("--title", help="Of the page.  [default: the name of STUDY]")
+@click.option("--title", help="Title of the page.  [default: the name of STUDY]")
 @LEVEL
 @QUESTION
 def report(study: str, **options: Any) -> None:
-    """Write one HTML file that tells all of a study, offline and on paper, too."""
+    """Write a report of the study: one HTML file that needs no network."""
     from evenhand.study import Study
 
     click.echo(Study.open(study).report(**options))
