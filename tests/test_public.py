@@ -89,6 +89,47 @@ def test_every_dotted_name_in_the_texts_is_there():
     assert not there("evenhand.no_such_module")
 
 
+PACKAGES = {
+    "errors": "Errors",
+    "formats": "Files",
+    "measures": "Measures",
+    "estimands": "What is estimated",
+    "designs": "Designs",
+    "sampling": "Draws and rounds",
+    "priors": "Priors",
+    "intervals": "Intervals",
+    "estimation": "Estimates",
+    "nonlinear": "Kinds of measures",
+    "decisions": "Decisions",
+    "simulation": "Simulation",
+    "study": "Studies",
+    "certificates": "Certificates",
+    "serving": "Serving",
+}
+
+
+def api() -> str:
+    """The page of public names: what the guide `api` must be."""
+    stub = (SOURCE / "__init__.pyi").read_text(encoding="utf-8")
+    where = dict(re.findall(r"from \.\S+ import (\S+) as (\S+)", stub))
+    home = {name: module for module, name in re.findall(r"from \.(\S+) import (\S+) as", stub)}
+    page = ["# Public names", "", "All are imported from `evenhand`; `help(name)` says more."]
+    for package, title in PACKAGES.items():
+        names = [name for name in where if home[name].split(".")[0] == package]
+        if names:
+            page += ["", f"## {title}", "", "| name | what it is |", "| --- | --- |"]
+        for name in sorted(names, key=str.lower):
+            first = (inspect.getdoc(getattr(evenhand, name)) or "").split("\n\n")[0]
+            page.append(f"| `{name}` | {' '.join(first.split()).replace('|', chr(92) + '|')} |")
+    return "\n".join(page) + "\n"
+
+
+def test_the_page_of_names_is_up_to_date():
+    """Run this file with Python to write it."""
+    assert PAGES["api.md"] == api()
+    assert PAGES["api.md"].count("\n| `") == len(evenhand.__all__)
+
+
 FUNCTIONS = [
     name for name in evenhand.__all__ if inspect.isroutine(inspect.unwrap(getattr(evenhand, name)))
 ]
@@ -103,3 +144,7 @@ def test_a_public_function_says_what_it_takes_and_shows_a_use(name):
     assert [p for p in taken if not re.search(rf"\b{p}\b", text)] == []
     if name != "serve":  # it runs until it is stopped
         assert ">>> " in text
+
+
+if __name__ == "__main__":
+    (SOURCE / "guides" / "api.md").write_text(api(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Several devices at once: what is heavy is cut over them, and the answer does not tell how many.
+"""Several devices at once: they share heavy work, and answers do not depend on their number.
 
 Three kinds of work are heavy, and each is many alike:
 

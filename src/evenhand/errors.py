@@ -64,7 +64,7 @@ class EvenhandError(ValueError):
 
 
 class FormatError(EvenhandError):
-    """A file or table that cannot be read as what it should be."""
+    """A file or table that does not have the expected format."""
 
     @classmethod
     def collect(
@@ -93,7 +93,7 @@ class SupportError(EvenhandError):
 
 
 class MissingJudgments(EvenhandError):
-    """Pairs that were drawn and are not judged yet."""
+    """Drawn pairs that are not judged yet."""
 
 
 class PrecisionError(EvenhandError):
@@ -101,4 +101,4 @@ class PrecisionError(EvenhandError):
 
 
 class StudyError(EvenhandError):
-    """A study folder that is missing, half written, or asked for something it cannot do."""
+    """A study folder that is missing or incomplete, or a request that it cannot serve."""

@@ -6,7 +6,7 @@
         study.json            measure, goal, depth, grades, plan: fixed when the study is made
         queries.txt           the queries of the study, one id a line
         systems-001.parquet   the runs, to the study's depth; later systems are added as 002, ...
-        judgments.sqlite      what assessors said; append-only
+        judgments.sqlite      all judgments; append-only
         round-001/            see `evenhand.studies.round_files`
         serving.sqlite, .key  what assessors skipped and noted on a page, and the secret of their
                               links (`evenhand.serving`)
@@ -235,7 +235,7 @@ class Study:
         cells = pool(table, depth=self.settings.depth, queries=self.pool.queries.to_pylist())
         study_files.check_storable(cells)
         # Numbered after the files that names were compared with: of two processes that add at once,
-        # one is told to run again.
+        # one has to run again.
         study_files.add_systems(self.folder, self._files, cells)
         for known in ("_files", "pool", "target", "goal"):
             self.__dict__.pop(known, None)
@@ -314,7 +314,7 @@ class Study:
         half_width
             Wanted mean half-width of the contrasts' intervals, in the measure's unit.
         power, effect
-            Wanted probability to tell two systems apart that differ by `effect`.
+            Wanted probability of finding a difference of `effect`.
         winner
             Wanted probability that the leader so far is the best.
         level, question
@@ -511,7 +511,7 @@ class Study:
     ) -> Beliefs:
         """What a model that learns from all judgments believes of the systems' values.
 
-        Draws of its posterior, for `evenhand.decisions.ranks.ranking` to tell beside estimates, or
+        Draws of its posterior, for `evenhand.decisions.ranks.ranking` to show beside estimates, or
         for ArviZ. No estimate: it is as right as the model (`evenhand.decisions.posterior`).
 
         Parameters

@@ -662,7 +662,7 @@ def test_rows_given_twice(run, here):
     assert (answer["added"], answer["known"]) == (3, 0)
     assert answer["notes"] == [
         "1 row was given twice and merged.",
-        "1 pair has different grades of one assessor: told apart as several assessors.",
+        "1 pair has different grades of one assessor: counted as several assessors.",
     ]
     assert strict(run("judge", "drawn", "twice", "--format", "json").out)["known"] == 3
 

@@ -607,7 +607,7 @@ def test_conflicting_rows_are_two_assessors(put):
     ]
     assert qrels.notes == (
         "1 row was given twice and merged.",
-        "1 pair has different grades of one assessor: told apart as several assessors.",
+        "1 pair has different grades of one assessor: counted as several assessors.",
     )
 
 

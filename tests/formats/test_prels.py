@@ -137,7 +137,7 @@ def test_what_qrels_tell(put):
     assert blank.probability.tolist() == [0.5, 0.5]
     whole = read_prels({"1": {"a": 1}})
     assert whole.probability.tolist() == [1.0]
-    assert "all judged" in whole.notes[0]
+    assert "counts as judged" in whole.notes[0]
 
 
 def test_a_stratum_without_a_judged_pair_is_told(put):

@@ -326,7 +326,7 @@ def test_what_is_certain_is_said_so(census):
     said, asked = concluded(census("rank", 0.0))
     assert said.clauses[0] == "s0 (and s1, which returns the same) is the best of 4 systems"
     assert said.clauses[1] == "it beats s2, the next, by 1.2 exactly in DCG"
-    assert said.clauses[2] == "5 of 5 pairs are told apart"
+    assert said.clauses[2] == "5 of 5 pairs are decided"
     assert not asked
     assert said.needed is None
 
@@ -338,7 +338,7 @@ def test_what_cannot_be_told_is_said_and_what_would_decide(census):
     i = compared.names.index("s0 - s2")
     half = (compared.high_all[i] - compared.low_all[i]) / 2
     assert said.clauses[1] == f"it beats s2, the next, by 1.20 ± {half:.2f} in DCG"
-    assert said.clauses[2] == "4 of 5 pairs are told apart"
+    assert said.clauses[2] == "4 of 5 pairs are decided"
     assert not asked  # the leader is known
     said, asked = concluded(census("order", 0.3))
     assert said.clauses[-1] == "about 140 more judgments would decide"

@@ -119,7 +119,7 @@ def test_a_census_gives_complete_judgments(make, read):
     exact = evaluate(RUNS, read(study.export(), read_qrels), ["AP", "P@8"])
     np.testing.assert_allclose(found.values, exact.values, rtol=0, atol=1e-14)
     strata = read(study.export("sampled"))
-    assert "all judged" in strata.notes[0]
+    assert "counts as judged" in strata.notes[0]
     assert evaluate(RUNS, strata, "infNDCG").values == pytest.approx(
         evaluate(RUNS, of_the_pool(study), "nDCG").values, abs=1e-14
     )

@@ -4,7 +4,7 @@ r"""Certificates: the theory, checked by autodiff on the user's own data.
 that the mean of the systems is the best baseline to rank them against, although the cost of a
 baseline is not convex; that the proposal q* is the best for every goal; that a minimax design is
 within its duality gap of the best possible. Which claims, what is compared and how near it must
-come is told in `evenhand.certificates.checks` and `evenhand.certificates.cases`; the equations, and
+come is in `evenhand.certificates.checks` and `evenhand.certificates.cases`; the equations, and
 why they hold, in
 `evenhand.certificates.baselines`.
 
@@ -273,7 +273,7 @@ def certify_files(
 
 
 def _judged(target: Target, qrels: Qrels) -> Moments:
-    """The utilities that complete judgments tell; 0 for a pair without one."""
+    """The utilities by complete judgments; 0 for a pair without one."""
     utility = np.nan_to_num(judged_utility(target.pool, qrels, target.measure))
     return known_utility(utility, name="judged")
 

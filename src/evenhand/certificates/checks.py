@@ -1,7 +1,7 @@
 r"""Each claim of the theory as a check on a pool: what is compared, and how near it must come.
 
 The equations are numbered in `evenhand.certificates.baselines`, Sigma is its (1), M its (2); errors
-and tolerances are told in `evenhand.certificates.cases`.
+and tolerances are in `evenhand.certificates.cases`.
 
 ====================  ==================  ==========================================================
 check                 certificates        what is compared

@@ -18,7 +18,7 @@ from evenhand.errors import EvenhandError
 
 __all__ = ["Commands", "ProgressBar", "keep_compiled", "show", "show_notes"]
 
-#: What JAX is told, where the user says nothing else.
+#: Settings of JAX, unless the user has set them.
 KEPT = {
     "JAX_COMPILATION_CACHE_MAX_SIZE": str(1 << 28),  # bytes; what was used least goes first
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.05",

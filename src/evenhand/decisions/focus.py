@@ -62,7 +62,7 @@ UNIFORM = 0.2
 #: Variance of a gap at the end of a study over that to date, as weights foresee it.
 AHEAD = 0.5
 # Share of the mean variance of a gap that is added to each: one estimated from few judgments, or
-# from none that tells the two apart, may be far too small.
+# from none that distinguishes the two, may be far too small.
 _STEADY = 0.05
 
 
@@ -149,7 +149,7 @@ def root(weights: jax.Array) -> jax.Array:
 
 @in_float64
 def focused(goal: Goal, found: Estimate, *, share: float = UNIFORM) -> Goal:
-    """The contrasts that a round is designed for, given what the rounds before it say.
+    """The contrasts to design the next round for, given an estimate from the rounds before.
 
     Parameters
     ----------

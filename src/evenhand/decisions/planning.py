@@ -396,7 +396,7 @@ def _pair_variance(told: Forecast, n: int) -> np.ndarray:
     """Variance of a difference of two systems: of the contrasts, or of the mean pair in ranking."""
     variance, goal = told.variance(n), told.design.goal
     k = len(goal.target.systems)
-    if goal.kind == "absolute":  # as if values were told independently, safe where they share pairs
+    if goal.kind == "absolute":  # as if values were independent, safe where they share pairs
         return np.array([2.0 * variance.mean()])
     if goal.kind not in ("rank", "best", "order"):
         return variance

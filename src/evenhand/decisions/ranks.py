@@ -1,4 +1,4 @@
-r"""Who is best, and which systems cannot be told apart.
+r"""Rank intervals: which system is best, and which cannot be distinguished.
 
 From all pairs at once: a system is ranked between
 
@@ -132,7 +132,7 @@ def ranking(found: Estimate, beliefs: Beliefs | None = None) -> Standings:
     found
         Of `evenhand.estimation.importance.estimate`.
     beliefs
-        Of `evenhand.study.Study.beliefs`, to be told beside it.
+        Of `evenhand.study.Study.beliefs`, to be shown beside it.
 
     Returns
     -------

@@ -51,7 +51,7 @@ def steered(
     floor: float = 0.1,
     doubts: Sequence[str] = (),
 ) -> tuple[Design, list[str]]:
-    """The design of a round that learns, equation (1), and what is poor about the model.
+    """The design of a round that learns, equation (1), and doubts about its model.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def steered(
     kind, floor
         As in `evenhand.designs.proposals.design`.
     doubts
-        What else speaks against the model, such as `evenhand.priors.diagnostics.doubts`.
+        Further doubts about the model, such as `evenhand.priors.diagnostics.doubts`.
 
     Examples
     --------

@@ -13,7 +13,7 @@ the same however often they are looked at.
 Three rules, each judged by the intervals of (1):
 
 - ``half-width<W``: the mean half-width of the contrasts' intervals is below W;
-- ``decided``: every pair of systems that differ at all is told apart;
+- ``decided``: every pair of systems that differ at all is decided;
 - ``best``: one system, or one group that returns the same, is above all others, and all are
   covered.
 
@@ -79,7 +79,7 @@ def stopped(found: Estimate, rule: str) -> Estimate:
     Returns
     -------
     Estimate
-        With ``stop`` set, and a note that tells why.
+        With ``stop`` set, and a note with the reason.
     """
     name, wanted = check_rule(rule)
     if name == "half-width":

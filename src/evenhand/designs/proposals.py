@@ -314,7 +314,7 @@ def design(
     guard: Utility | None = None,
     guard_share: float = 0.2,
 ) -> Design:
-    """Make the proposal for a goal.
+    """Make the proposal for a goal: the probability of each pair in one draw.
 
     Parameters
     ----------

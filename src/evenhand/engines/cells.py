@@ -40,7 +40,7 @@ from evenhand.estimands.goals import GOALS
 
 __all__ = ["CELL", "GoalSpec", "cells", "proposal"]
 
-#: What tells a cell.
+#: Columns that identify a cell.
 CELL = ("cell_query", "cell_document")
 
 

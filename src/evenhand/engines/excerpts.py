@@ -18,7 +18,7 @@ Slices are not offered: they need one telling order of all cells, which no two w
 An `Excerpt` holds the drawn cells as a pool of their own, with every system's weight on them, and
 what estimates ask of the rest: the systems' summed weights, and *witnesses*. Intervals
 (`evenhand.intervals.pool_moments`) ask for sums over the pool of E p y^2 and E p y^4, y what a draw
-of the cell would add. The draws themselves would tell of rare large y the worst. So some cells more
+of the cell would add. The draws themselves would represent rare large y worst. So some cells more
 come back, each by itself with a chance of
 
     min(1, WITNESSES t_c / sum t),     t = E p y^3,                                          (1)

@@ -19,7 +19,7 @@ stretch each is cumulated by itself. Each cell begins exactly where the one befo
 last ends at n, so that every place is some cell's.
 
 **Lookup.** Cells between two whole numbers are joined with the places between these. A cell that
-spans a whole number is told to the driver, which needs it anyway; there are at most n.
+spans a whole number goes to the driver, which needs it anyway; there are at most n.
 """
 
 from __future__ import annotations

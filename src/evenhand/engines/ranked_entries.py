@@ -1,4 +1,4 @@
-"""Run entries in an engine: checked, ranked, and told by numbers.
+"""Run entries in an engine: checked, ranked, and numbered.
 
 Ids become numbers inside the engine: a query its place among all queries, a document its place
 among those of its query. Both are places in the order of the ids' bytes. (DuckDB and Polars compare

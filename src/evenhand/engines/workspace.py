@@ -83,7 +83,7 @@ class Workspace:
         if frame.implementation is nw.Implementation.POLARS:
             return nw.from_native(native.collect().lazy())
         if frame.implementation is nw.Implementation.DUCKDB:
-            # Views and tables of a relation live in its own connection, which it does not tell.
+            # Views and tables of a relation live in its own connection, which it does not expose.
             name = f"evenhand_{next(_NUMBER)}"
             native.query("made", f"create temp table {name} as select * from made")
             self._undo.append(lambda: native.query("made", f"drop table if exists {name}"))

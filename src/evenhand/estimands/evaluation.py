@@ -184,7 +184,7 @@ def evaluate(
     queries
         Ids of the queries to average over. By default those of the qrels, or of the pool if one is
         given. A query that a system does not answer earns 0, and a run's other queries are ignored;
-        the notes tell both.
+        the notes give both.
 
     Returns
     -------
@@ -197,7 +197,7 @@ def evaluate(
         If runs or qrels cannot be read.
     EvenhandError
         If no measure or query is given, no run answers any of the queries, the pool is shallower
-        than a measure looks, or a measure asks what the judgments do not tell.
+        than a measure looks, or a measure needs what the judgments do not have.
 
     Examples
     --------
@@ -246,7 +246,7 @@ def evaluate(
 
 
 def _judgments(given: Any, wanted: Sequence[Linear | Listwise]) -> tuple[Qrels, Prels | None]:
-    """The judgments, and how they were sampled where they tell."""
+    """The judgments, and how they were sampled if they say so."""
     if not isinstance(given, Qrels | Prels):
         given = read_prels(given) if asks_sampling(wanted) else read_qrels(given)
     qrels, prels = (given.qrels, given) if isinstance(given, Prels) else (given, None)

@@ -1,7 +1,7 @@
 """The query-document pairs of all runs, numbered once.
 
 A *cell* is a pair (query, document) that at least one system returns within the depth; the *pool*
-is the set of cells. Everything downstream speaks of cells by number: weights, utilities, proposals,
+is the set of cells. Everything downstream uses cells by number: weights, utilities, proposals,
 draws.
 
 Who returned a cell, and where, is kept by cell in compressed rows: the entries of cell c are
@@ -118,7 +118,7 @@ class Pool:
         return self.locate(query, document)
 
     def cells_of(self, table: Qrels) -> np.ndarray:
-        """The cell that each row of a table of judgments speaks of, -1 outside the pool."""
+        """The cell of each row of a table of judgments, -1 outside the pool."""
         query, document = (
             codes_in(ids, known)[codes]
             for ids, known, codes in (

@@ -148,7 +148,7 @@ def _gates(
 
 
 def _together(reaches: Mapping[Any, Reach | None], fold: np.ndarray) -> Reach | None:
-    """What is predicted of each fold's cells, as one; None where some fold is not told by level."""
+    """Chances by level of all folds together; None where some fold has none."""
     each = {f: reach for f, reach in reaches.items() if reach is not None}
     if len(each) < len(reaches):
         return None

@@ -239,7 +239,7 @@ class Estimate(IntervalTable):
         value
             Of the systems, shape (systems,); NaN stays where a system is not covered.
         covered
-            The share to be told of each such system; shape (systems,).
+            The covered share of each such system; shape (systems,).
         """
         away, lost = value - self.reached_value, self.covered < 1
         moved = self.goal.matrix @ away
@@ -292,7 +292,7 @@ class Estimate(IntervalTable):
         return (spread == 0) & (np.abs(apart).max(1) > 1e-12)
 
     def why_unranked(self) -> str | None:
-        """Why nobody knows yet which system is likely the best; None where that can be told."""
+        """Why the chances to be the best are unknown yet; None where they are known."""
         systems = np.array(self.goal.target.systems)
         if len(systems) < 2:
             return "there is one system only"

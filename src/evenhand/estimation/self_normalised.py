@@ -44,7 +44,7 @@ disagreement adds is that of the weights W / X w.
 Each system is normalised by itself, and contrasts are differences of systems: what a contrast's
 weights of both signs sum up to is no scale of anything.
 
-**Lists that the draws do not tell.** One draw has no residual, and none no mean. A list with fewer
+**Lists with too few draws.** One draw has no residual, and none no mean. A list with fewer
 than `LEAST` draws, not all of whose pairs are known, takes the mean of its system's other lists,
 
     u-bar_jx = sum of W u-bar over those with enough draws / sum of their W                  (4)
@@ -86,7 +86,7 @@ from evenhand.sampling.rounds import Round, known_utility
 
 __all__ = ["LEAST", "MOST", "estimate_normalised"]
 
-#: Draws that a list must have to be told by its own.
+#: Draws that a list must have to be estimated by itself.
 LEAST = 2
 #: Share of a system's weight that lists may hold which have fewer.
 MOST = 0.2
@@ -117,7 +117,7 @@ class _Lists(NamedTuple):
 
     @property
     def told(self) -> np.ndarray:
-        """Whether the draws tell a list, or nothing of it was left to draw."""
+        """Whether a list has enough draws, or nothing left to draw."""
         whole = np.abs(self.held - self.weight) <= 1e-12 * self.weight
         return (self.draws >= LEAST) | (whole & (self.draws > 0)) | (self.weight == 0)
 

@@ -4,8 +4,8 @@ Everything that was a text, a table or a mapping becomes integer codes and float
 once. A fault is reported with its file, line and field.
 
 - `read_runs` reads what systems returned into one `Runs` table of all systems.
-- `read_qrels` reads what assessors said into one `Qrels` table.
-- `read_prels` reads judgments of a sample with how it was drawn, as TREC's own samples tell it.
+- `read_qrels` reads judgments into one `Qrels` table.
+- `read_prels` reads judgments of a sample with how it was drawn, as TREC's own samples have it.
 - `read_preferences` reads which of two documents assessors prefer.
 - `read_queries` reads the ids of the queries to be studied.
 - `Texts` finds the texts of documents and topics by id.

@@ -12,7 +12,7 @@ Understood are, also as ``.gz``,
   ``id url title text``;
 - for queries, TREC's topics (``<top> <num> <title> <desc> <narr>``, or ``<topic number=...>``).
 
-Bytes that are no UTF-8 are shown as such; rows that are no JSON are faults, told with their line.
+Bytes that are not UTF-8 are shown as such; rows that are not JSON are faults, with their line.
 """
 
 from __future__ import annotations

@@ -239,7 +239,7 @@ def kind_of(data: bytes, name: str) -> str:
     extension = PurePath(name.removesuffix(".gz")).suffix.lower()
     if extension == ".json" or data[:1024].lstrip().startswith((b"{", b"[")):
         return "json"
-    # A CSV without a known header is told what its header lacks, not how many blanks it has.
+    # A CSV without a known header is refused for what its header lacks, not for its blanks.
     return delimiter_of(data) or ("," if extension == ".csv" else "")
 
 

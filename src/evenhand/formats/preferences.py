@@ -1,4 +1,4 @@
-"""What assessors said of pairs of documents: which of two is better.
+"""Preferences: which of two documents is better.
 
 Files are tables ``qid docA docB preferred``, the last one of the two documents' ids, ``=`` where
 they are equal, or empty where the pair is not judged yet.
@@ -36,7 +36,7 @@ _ROLES = {"query": "id", "docA": "id", "docB": "id", "preferred": "name", "asses
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Preferences:
-    """What assessors said of pairs of documents, one row a judgment; n is their number.
+    """Judgments of which of two documents is better, one row a judgment; n is their number.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Preferences:
 
 
 def read_preferences(*sources: Any) -> Preferences:
-    """Read preferences.
+    """Read preferences between documents from a file or table.
 
     Identical rows merge, with a note. A pair that was judged both ways has the share of its
     judgments that say each; a column ``assessor`` keeps those of several assessors apart, who may
@@ -98,8 +98,8 @@ def read_preferences(*sources: Any) -> Preferences:
     Examples
     --------
     >>> import pyarrow as pa
-    >>> said = pa.table({"qid": ["q1"], "docA": ["d3"], "docB": ["d9"], "preferred": ["d9"]})
-    >>> read_preferences(said)
+    >>> table = pa.table({"qid": ["q1"], "docA": ["d3"], "docB": ["d9"], "preferred": ["d9"]})
+    >>> read_preferences(table)
     Preferences(1 judgments of pairs, 0 blank)
     """
     found = expand(sources, "preferences")
@@ -163,7 +163,7 @@ def _table(source: Source) -> tuple[Columns, Place]:
         if data.startswith(b"PAR1"):
             table = frames.from_parquet(data, name)
         else:
-            # Told apart before a table is made, which a file without a header cannot be.
+            # Distinguished before a table is made, which a file without a header cannot be.
             lines_said = (line for line in data.splitlines() if not skipped(line))
             head = next(lines_said, b"").decode("utf-8-sig", "replace")
             delimiter = next((d for d in ("\t", ",") if d in head), " ")

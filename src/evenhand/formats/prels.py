@@ -1,9 +1,9 @@
 r"""How judgments were sampled: of which pool, in which strata, with which probability.
 
-Three files of the field tell it, each by its shape:
+Three files of the field hold it, recognised by their shape:
 
 ==========================================  =======================================================
-a line                                      what it tells
+a line                                      what it holds
 ==========================================  =======================================================
 ``topic docid judgment method prob``        *prels* of TREC's million query and web tracks: the
                                             probability with which a judged pair was drawn. What
@@ -14,7 +14,7 @@ a line                                      what it tells
                                             not drawn, as for trec_eval's infAP.
 ==========================================  =======================================================
 
-Where strata are told, draws are uniform within each, so that its pairs were drawn with probability
+Where strata are given, draws are uniform within each, so that its pairs were drawn with probability
 
     pi = judged pairs of the stratum / pooled pairs of the stratum.                          (1)
 
@@ -49,7 +49,7 @@ _CERTAIN = ("0", "2")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prels:
-    """Judgments of a sample, and how it was drawn; one row a pair, n of them.
+    """Judgments of a sample with its inclusion probabilities or strata; one row a pair, n of them.
 
     Rows are the pairs that the files name, sorted by query and document: of prels the judged ones,
     else all that were pooled.
@@ -63,7 +63,7 @@ class Prels:
     query, document
         Codes into them; int32 [n].
     stratum
-        Number of the pair's stratum, each of one query; -1 where the file tells none; int32 [n].
+        Number of the pair's stratum, each of one query; -1 where the file has none; int32 [n].
     probability
         With which the pair was drawn, from 0 to 1; NaN where unknown; float64 [n].
     notes
@@ -98,7 +98,7 @@ class Prels:
 
 
 def read_prels(*sources: Any) -> Prels:
-    """Read judgments, and how they were sampled.
+    """Read judgments of a sample, and how it was drawn.
 
     Parameters
     ----------
@@ -238,7 +238,7 @@ def _shares(stratum: np.ndarray, judged: np.ndarray, notes: list[str]) -> np.nda
     pooled = np.bincount(stratum)
     drawn = np.bincount(stratum, judged, minlength=len(pooled))
     if judged.all():
-        notes.append("No pair is told to be pooled and not drawn: the pool counts as all judged.")
+        notes.append("No pair is marked as pooled and not drawn: the whole pool counts as judged.")
     silent = int(np.sum(drawn == 0))
     if silent:
         notes.append(

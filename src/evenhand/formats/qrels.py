@@ -1,4 +1,4 @@
-"""What assessors said of documents: one table of judgments."""
+"""Qrels: judgments of documents in one table."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Qrels:
             return
         faults = []
         for row in bad[:3]:
-            # A line tells the place only where there is one source, and it has lines.
+            # A line identifies the place only where there is one source, and it has lines.
             line = int(self.line[row]) if ", " not in self.source else 0
             query, document = self.queries[self.query[row]], self.documents[self.document[row]]
             faults.append(
@@ -225,7 +225,7 @@ def merged(parts: list[Part], negative: str) -> Qrels:
         pairs = len(np.unique(np.stack([query[rows], document[rows]])[:, time > 0], axis=1).T)
         notes.append(
             f"{pairs:,} {'pair has' if pairs == 1 else 'pairs have'} different grades of one "
-            "assessor: told apart as several assessors."
+            "assessor: counted as several assessors."
         )
     order = np.lexsort((assessor, document[rows], query[rows]))
     rows, assessor = rows[order], assessor[order]

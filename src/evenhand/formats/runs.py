@@ -42,7 +42,7 @@ LAYOUT = parsing.Layout(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runs:
-    """What one or more systems returned, one row a returned document.
+    """Rankings of one or more systems, one row a returned document.
 
     Rows are sorted by system, query and rank; n is their number. Ids are integer codes here:
     ``query[i]`` is an index into `queries`.
@@ -158,7 +158,7 @@ def read_runs(
     order: str = "score",
     names: Sequence[str] | None = None,
 ) -> Runs:
-    """Read what systems returned.
+    """Read runs: the rankings of one or more systems.
 
     Parameters
     ----------

@@ -82,7 +82,7 @@ __all__ = [
 #: Shares of the capital that are staked, each with the same part of it.
 SHARES: np.ndarray = 1.0 - np.exp(-np.geomspace(1e-4, 5.0, 48))
 
-#: Log of the smallest mean, as a share of its bounds, that is told from 0.
+#: Log of the smallest mean, as a share of its bounds, that is distinguished from 0.
 _FARTHEST = -200.0
 
 
@@ -207,7 +207,7 @@ def limits(terms: Terms, level: Level) -> tuple[np.ndarray, np.ndarray]:
     EvenhandError
         If a term passes its bounds, or these are not finite.
     """
-    # Far levels, where 1 - level rounds to 0, ask for more than can be told apart.
+    # Far levels, where 1 - level rounds to 0, are beyond double precision.
     alpha = np.maximum(1.0 - np.asarray(check_level(level)), 2.0**-53)
     threshold = jax.device_put(np.broadcast_to(-np.log(alpha / 2), terms.low.shape))
     x = _scaled(terms)

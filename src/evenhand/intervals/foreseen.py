@@ -1,7 +1,7 @@
 r"""The variance that predictions lead to expect, before it shows in the draws.
 
 Where residuals are of predictions m_c, of every cell it is known how likely it was to be drawn and,
-up to a scale, how large its residual is likely to be: p_c (`likely`). All draws together tell the
+up to a scale, how large its residual is likely to be: p_c (`likely`). All draws together give the
 scale. So the variance of a contrast to expect is, with f_2 of `evenhand.intervals.pool_moments`,
 
     M = phi f_2,        phi = sum_i k_i z_i^2 / sum_i k_i E[z_i^2]                            (1)

@@ -27,7 +27,7 @@ name         coverage                   rounds                 control variate  
 ===========  =========================  =====================  ===================  ==============
 
 A betting interval (`evenhand.intervals.betting`) was twice as wide as the cubic one where 20
-systems of TREC-8 were ranked by 250 to 4,000 judgments, and told 48 of 190 pairs apart, all
+systems of TREC-8 were ranked by 250 to 4,000 judgments, and 48 of 190 pairs were decided, all
 together, by 1,000. It gains nothing from predictions, nor from how much of the pool is judged: by
 distinct draws of a third of it, it is four times as wide. Where it does not hold it is refused. A
 round is judged as a whole before it says anything, so that there is no look after every judgment;
@@ -47,7 +47,7 @@ the normal quantile, one event is taken as still unseen:
 k is Hall's transformation (1992, *On the removal of skewness by transformation*, J. R. Statist.
 Soc. B 54), with the skewness of V itself growing with D as in a Poisson law: for one system whose
 draws all weigh alike (4) is within 0.3 events of the mid-p limits of a Poisson mean, and Wilson and
-Hilferty's cube at heart. A difference has events of both signs, and no skewness to speak of; it is
+Hilferty's cube at heart. A difference has events of both signs, and almost no skewness; it is
 then symmetric, D^ +- z sqrt(V + 3/2 v), as Agresti and Coull add pseudo-observations to a
 proportion. The share 3/2 - sigma^2 was chosen by measurement (`tests/benchmarks/coverage.py`).
 
@@ -65,7 +65,7 @@ have one sign, and the degrees of freedom are those that so many events leave,
     nu_1 = ((nu_V + nu_0) / (sqrt(nu_V) + nu_0 / sqrt(nu_M)))^2                               (6)
 
 with nu those of the draws, and nu_1 those of a mean of V and M that err together, as they do where
-the scale of M is told by the same draws. nu_0 = 4 was chosen by measurement
+the scale of M comes from the same draws. nu_0 = 4 was chosen by measurement
 (`tests/benchmarks/population.py`); 2 and 8 did as well. Moderated variances are Smyth's (2004,
 *Linear models and empirical Bayes methods for assessing differential expression in microarray
 experiments*), whose nu_0 is estimated from thousands of contrasts; for symmetry and Student's t see

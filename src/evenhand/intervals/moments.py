@@ -78,7 +78,7 @@ class Terms(NamedTuple):
     times
         How many draws each row represents; shape (rows,).
     low, high
-        Bounds of n a r / E over all that could be drawn and all that could be said of it; shape
+        Bounds of n a r / E over all that could be drawn and all possible judgments; shape
         (contrasts,).
     """
 
@@ -348,7 +348,7 @@ class Evidence:
         n = sum(len(one.sample) for one in self.rounds)
         rows, times = [np.zeros((1, len(matrix)))], [np.zeros(1)]
         for one in self.rounds:
-            said = one.residual != 0  # of all others one row tells
+            said = one.residual != 0  # one row represents all others
             weights = self.target.weights(one.sample.draws[said])
             z = contrasts(weights, matrix) * (n * one.residual[said])[:, None]
             rows.append(z)

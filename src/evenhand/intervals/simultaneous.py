@@ -35,7 +35,7 @@ from evenhand.results import Result, Table, decimals, rows
 
 __all__ = ["Comparisons", "Joint", "p_alone"]
 
-#: Normal quantile up to which p-values are told apart: none is given as below 1.3e-15.
+#: Normal quantile up to which p-values are distinguished: none is given as below 1.3e-15.
 FARTHEST = 8.0
 
 

@@ -3,7 +3,7 @@
 - `Measure`: what every measure answers.
 - `Linear`: a weighted sum over documents, weight by rank and utility by grade. Sampled pairs
   estimate it without bias.
-- `Listwise`: anything else; it tells its own values of whole lists.
+- `Listwise`: anything else; it computes its own values from whole lists.
 - `Ratio`: a listwise measure that is divided by what all judgments of a query make.
 - `Inferred`: a listwise measure that estimates another from judgments of a sample.
 - `Deviation`: a listwise measure that sums errors of the system's own scores.

@@ -18,7 +18,7 @@ was judged (`evenhand.formats.prels`):
 measure  strata                   c   as
 =======  =======================  ==  =============================================================
 infAP    one a query              2   trec_eval ``infAP`` (Yilmaz and Aslam 2006)
-xinfAP   as the file tells them   3   NIST's sample_eval ``infAP`` (Yilmaz et al. 2008)
+xinfAP   as the file gives them   3   NIST's sample_eval ``infAP`` (Yilmaz et al. 2008)
 =======  =======================  ==  =============================================================
 
 So with one stratum the two differ in the smoothing alone: by about eps where something was judged

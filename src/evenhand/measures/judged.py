@@ -12,7 +12,7 @@ P(judged_only=True)@k  relevant ones among its first k judged documents,   share
 
 Both are as ``ir_measures`` has them (and trec_eval with ``-J``). Neither can be estimated from
 samples: what is judged is the very thing that they look at. ``P(judged_only=True)`` favours a
-system that returns what nobody judged; ``Judged`` tells how much that may matter.
+system with unjudged documents; ``Judged`` says how many there are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["Judged", "JudgedP"]
 
 @dataclass(frozen=True, slots=True)
 class Judged(WithinCutoff):
-    """Share of the documents returned (among the first k) that somebody judged.
+    """Share of the returned documents (among the first k) that are judged.
 
     >>> str(Judged()), str(Judged(cutoff=10))
     ('Judged', 'Judged@10')
@@ -49,7 +49,7 @@ class Judged(WithinCutoff):
 
 @dataclass(frozen=True, slots=True)
 class JudgedP:
-    """Precision at k of a list from which the documents that nobody judged were taken out.
+    """Precision at k of a list without its unjudged documents.
 
     >>> str(JudgedP(cutoff=10)), str(JudgedP(cutoff=5, rel=2))
     ('P(judged_only=True)@10', 'P(rel=2,judged_only=True)@5')

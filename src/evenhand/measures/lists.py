@@ -13,7 +13,7 @@ __all__ = ["Inclusion", "Lists", "Said", "WithinCutoff", "before"]
 
 
 class Said(NamedTuple):
-    """What ranked documents are said to be, an entry a judgment, each of shape (entries,).
+    """Judgments of ranked documents, an entry a judgment, each of shape (entries,).
 
     Entries follow their documents; those of one document come with descending grades. A document
     that nobody judged has one entry of grade 0.
@@ -35,7 +35,7 @@ class Inclusion(NamedTuple):
     probability
         By judged pair: that with which it was drawn, NaN where unknown; shape (pairs,).
     stratified
-        Whether `pooled` is told.
+        Whether `pooled` is known.
     """
 
     pooled: np.ndarray
@@ -60,7 +60,7 @@ class Lists:
     query
         By judged pair: its query, -1 where that is not evaluated; shape (pairs,).
     inclusion
-        How the judged pairs were sampled; None where the judgments do not tell.
+        How the judged pairs were sampled; None where the judgments do not say.
     """
 
     n_systems: int
@@ -122,7 +122,7 @@ class Lists:
         return np.bincount(self.query[asked], value[asked], minlength=self.n_queries)
 
     def said(self) -> Said:
-        """What each ranked document is said to be."""
+        """The judgments of each ranked document."""
         order = np.lexsort((-self.grade, self.judgment))
         grade = self.grade[order]
         judgments = np.bincount(self.judgment, minlength=len(self.query))

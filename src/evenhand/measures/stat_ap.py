@@ -69,7 +69,7 @@ class _Weighted(WithinCutoff):
         Raises
         ------
         EvenhandError
-            If the judgments do not tell what the measure asks.
+            If the judgments lack what the measure needs.
         """
         if lists.inclusion is None:
             raise EvenhandError(

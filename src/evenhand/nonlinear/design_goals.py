@@ -47,8 +47,8 @@ def expected_goal(goal: Goal, mean: np.ndarray, top: float = 1.0) -> Goal:
 
     since the chance that c is relevant is then s of what it is, too. Weights are the mean over the
     parts, each weighed by itself. The systems' own values count beside the contrasts, each as much
-    as these hang on it, since in a difference what both are divided by nearly cancels, and neither
-    may then be told well.
+    as these depend on it: in a difference the common divisor nearly cancels, and a design for
+    differences alone may leave each value unsure.
 
     Parameters
     ----------

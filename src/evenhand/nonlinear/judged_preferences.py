@@ -1,7 +1,7 @@
 r"""Judged preferences: Swaps and wSwaps from pairs of documents that are judged as pairs.
 
 An assessor is shown two documents of a query and says which is better, or that they are equal. No
-grade is needed, and preferences need not be transitive. A measure is then over what was said of
+grade is needed, and preferences need not be transitive. A measure is then over the judgments of
 pairs: with d_ji what the rank of document i gives in the list of system j,
 
     v_j(x; {i, k}) = d_ji d_jk p      if j returns both,     else 0,                          (1)
@@ -18,7 +18,7 @@ times, and
 
 is exactly unbiased, and so is every contrast; identical systems differ by exactly 0. Rounds whose
 designs were fixed before the first judgment are one stage, with E the sum of theirs. Each later one
-is a stage of its own, since its design may follow from what was said before, and
+is a stage of its own, since its design may depend on earlier judgments, and
 
     V^ = sum over stages t of omega_t V^_t,         omega fixed in advance                    (3)
 
@@ -85,7 +85,7 @@ _BLOCK = 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairRound:
-    """What a round drew and what its judgments said.
+    """The draws of a round and their judgments.
 
     Attributes
     ----------
@@ -311,8 +311,8 @@ def estimate_preferences(
     >>> runs = {"x": {"q": {"a": 3, "b": 2, "c": 1}}, "y": {"q": {"c": 3, "a": 2, "b": 1}}}
     >>> target = eh.target(eh.pool(eh.read_runs(runs)), "Swaps")
     >>> sample = draw_pairs(jax.random.key(0), pair_design(target), 2000)
-    >>> said = {"docA": ["a", "b", "c"], "docB": ["b", "c", "a"], "preferred": ["a", "=", "a"]}
-    >>> answers = eh.read_preferences(pyarrow.table({"qid": ["q"] * 3, **said}))
+    >>> better = {"docA": ["a", "b", "c"], "docB": ["b", "c", "a"], "preferred": ["a", "=", "a"]}
+    >>> answers = eh.read_preferences(pyarrow.table({"qid": ["q"] * 3, **better}))
     >>> found = estimate_preferences(eh.pair(target), [judge_pairs(sample, answers)])
     >>> found.value.round(1).tolist(), found.names  # y ranks c above a: one pair of three
     ([0.0, 0.3], ('x - y',))

@@ -64,7 +64,7 @@ class Kind:
         Whether a value is a function of whole lists, rather than a sum over the entries.
     method
         A sentence for the methods of a report, with ``{measure}`` for its name; empty for sums,
-        whose sentence tells the estimator.
+        whose sentence names the estimator.
     """
 
     protocol: type

@@ -10,20 +10,20 @@ whose weights are the gradient there (`evenhand.nonlinear.gradients`), with the 
 this leaves out added: linearisation, or the delta method.
 
 **Steadied.** A ratio divides by the number N of relevant documents of a query, and 1 / N^ bends the
-more, the less the draws tell of N. A model that predicts u by m often knows N better. Then the
+more, the less the draws say about N. A model that predicts u by m often knows N better. Then the
 measure is linearised between both,
 
     V^ = V(v) + sum_c w_c(v) (u^_c - v_c),        v = (1 - lambda) m + lambda u^,            (2)
     lambda_x = (rho M_x)^2 / ((rho M_x)^2 + s_x^2),
 
 with M_x the number of relevant documents predicted, trusted to within a share rho of itself, and
-s_x the deviation of the number estimated. Where draws tell N well, lambda is 1 and V^ is V(u^);
-where they tell little, V^ does not divide by what they say. For a pair that was certain to be drawn
+s_x the deviation of the number estimated. If draws determine N well, lambda is 1 and V^ is V(u^);
+if they say little, V^ does not divide by what they say. For a pair that was certain to be drawn
 v is what was judged. All this is by level of utility, M and s of the documents that reach it, and m
 the chance that one does (`evenhand.designs.utilities.Reach`): the few of the best grade are what an
-ideal list has on top, and draws tell them last. A prediction that is a mean alone, between two
+ideal list has on top, and draws determine them last. A prediction that is a mean alone, between two
 levels, reaches the upper one in part. By N^ a query changes no further than it would if all were
-relevant that was not seen not to be: the tangent of 1 / N falls below 0 where one draw stands for
+relevant that was not seen not to be: the tangent of 1 / N falls below 0 where one draw represents
 hundreds of documents. V^ has the gradient, with w' the derivative of w,
 
     dV^ / du^_c = w_c(v) + lambda sum_b w'_cb(v) (u^_b - v_b),                               (3)

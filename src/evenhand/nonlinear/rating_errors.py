@@ -5,7 +5,7 @@ that system j gives cell c, and w_jc = 1 / (|X| |y|) for the |y| documents of it
 
     U_j = sum_c v_jc,        v_jc = w_jc error(s_jc, r_c)                                    (1)
 
-A judgment r tells v of every system at once, and
+A judgment r gives v of every system at once, and
 
     U^_j = sum_t omega_t sum over draws i of round t of  v_j,c_i / E_i                       (2)
 

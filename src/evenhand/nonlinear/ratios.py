@@ -14,13 +14,13 @@ It is **not exactly unbiased**: what (1) leaves is of the order 1 / n, and the n
 estimate say how large the part was that was taken off. Variance and covariances are those of the
 linear measure with the gradient at u^ for weights, and those of (4) added.
 
-Each query divides by something of its own, which its own draws must tell (`check_draws`). A query
-with no relevant draw has the value 0, which is too low if it has a relevant document. Predictions
-stand in there. Without them (``importance``) intervals for these queries are too short: of nDCG@10
-with 10 or 20 draws of each of 50 queries of 40 documents, some with next to none relevant, those of
-95 % covered 63 to 70 % for systems and 76 to 78 % for differences (errors of 3; 100 studies), with
-predictions 93 to 96 % (errors of 2; 60 studies; ``python tests/benchmarks/population.py --worlds
-MADE``, with and without ``--learn``).
+Each query divides by something of its own, which its own draws must determine (`check_draws`). A
+query with no relevant draw has the value 0, too low if it has a relevant document. Predictions
+replace it there. Without them (``importance``) intervals for these queries are too short: for
+nDCG@10 with 10 or 20 draws of each of 50 queries of 40 documents, some almost without relevant
+ones, those of 95 % covered 63 to 70 % for systems and 76 to 78 % for differences (errors of 3; 100
+studies), with predictions 93 to 96 % (errors of 2; 60 studies; ``python
+tests/benchmarks/population.py --worlds MADE``, with and without ``--learn``).
 
 References
 ----------
@@ -48,13 +48,13 @@ from evenhand.sampling.rounds import Control, Round
 
 __all__ = ["LEAST", "check_draws", "estimate_ratio"]
 
-#: Draws that a query must have on average, so that what it is divided by can be told; `AP`, which
-#: asks of pairs of documents, needs twice as many.
+#: Draws that a query must have on average, so that what it is divided by is determined; `AP`, which
+#: is about pairs of documents, needs twice as many.
 LEAST = 10
 
 
 def check_draws(goal: Goal, n_draws: int) -> None:
-    """Refuse what is too little to tell what each query is divided by.
+    """Refuse too few draws to determine what each query is divided by.
 
     Raises
     ------
@@ -186,7 +186,7 @@ def _top(goal: Goal, top_utility: float | None) -> float:
 def _within_range(by_query: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """The bias to take off, where that takes no query out of what a ratio can be, or further out.
 
-    A second-order bias is one of small errors. Where a query's draws are few and one stands for
+    A second-order bias is one of small errors. Where a query's draws are few and one represents
     hundreds it can be many times what is there to be corrected.
     """
     most = 1.0 / len(by_query)

@@ -1,6 +1,6 @@
 r"""Swapped pairs from sampled judgments: Swaps and wSwaps, exactly unbiased.
 
-A part is a pair of documents, but documents are judged one at a time, and n judgments tell of n (n
+A part is a pair of documents, but documents are judged one at a time, and n judgments cover n (n
 - 1) / 2 pairs. So documents are drawn, and every pair of drawn ones counts: the proposal of pairs
 is factorised, and pays for a document once. With s, t ranks of a list y, s before t, grades g, and
 d_s the share of a rank in the weight of a pair,

@@ -177,7 +177,7 @@ def _matrix(kind: str, k: int, mix_baseline: bool) -> tuple[np.ndarray, np.ndarr
 def questions(
     cells: Cells, kind: str, *, mix_baseline: bool = False, window: int | None = None
 ) -> list[Question]:
-    """The paper's sets of systems that are hard to tell apart.
+    """The paper's sets of systems that are hard to distinguish.
 
     Systems are ordered by true value. ``pair`` asks for each two neighbours; ``baseline`` and
     ``rank`` slide a window of five, in which ``baseline`` compares the middle system with the other

@@ -230,7 +230,7 @@ def _trec_rows(
 
 
 def _trec_variances(cells: Cells, group: str, n_queries: int) -> list[Row]:
-    """Tables 5 to 7 on one set of systems, in the readings that `printed.NOTES` tells of."""
+    """Tables 5 to 7 on one set of systems, in the readings of `printed.NOTES`."""
     lacking = replace(cells, guess=np.where(cells.weight > 0, cells.guess, MISSING))
     paper, mixed = printed.VARIANCES["TREC"], {"mix_baseline": True}
     at_once = {"window": len(cells.systems)}

@@ -103,7 +103,7 @@ PRINTED_SYSTEMS: Mapping[str, Ranks] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Synth:
-    """A SYNTH data set, told by its counts.
+    """A SYNTH data set, as counts.
 
     Attributes
     ----------

@@ -14,7 +14,7 @@ feature          of cell c
 `best`           ln of its best rank
 `score`          mean score, scaled to [0, 1] within each system and query
 signals          as given, and squared; a cell without a value has the mean, and a
-                 column tells which have one
+                 column says which have one
 ===============  ==================================================================
 
 with v = 0 where a system does not return the document. Every column is standardised over the pool:

@@ -82,7 +82,7 @@ def laplace(
     features, judged
         With leading axes (fits, blocks).
     levels
-        Utilities that the model tells apart; shape (levels,).
+        Utilities that the model distinguishes; shape (levels,).
     start
         Where to start; shape (fits, d).
     model

@@ -6,7 +6,7 @@ forms a linear predictor eta, and ends in a response, which records two determin
     ``mean``      E[r | parameters]           expected judgment of the cell                  (1)
     ``spread``    Var[r | parameters]         of one judgment around it                      (2)
 
-and observes the judgments where there are any. That is all that `evenhand.priors.prior` asks of a
+and observes the judgments where there are any. That is all that `evenhand.priors.prior` needs of a
 model, so one of yours is ten lines: see `binary`. One that knows utilities one by one may record a
 third,
 
@@ -76,9 +76,9 @@ class Observed:
     weight
         How often each row counts: 0 for filling, n / B for a row of a minibatch of B; shape (n,).
     assessor
-        Code of who said it; int32, shape (n,).
+        Code of the assessor; int32, shape (n,).
     n_assessors
-        Static; 1 where assessors are not told apart.
+        Static; 1 where assessors are not distinguished.
     """
 
     utility: Array

@@ -19,7 +19,7 @@ __all__ = ["judgments", "moments"]
 PIECE = 2048
 
 
-#: E[r] and Var[r] of cells given the parameters, and P(r >= level) where that is told.
+#: E[r] and Var[r] of cells given the parameters, and P(r >= level) where there are levels.
 _Predicted = tuple[jax.Array, jax.Array, jax.Array | None]
 
 

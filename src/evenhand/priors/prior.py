@@ -49,18 +49,18 @@ __all__ = [
 METHODS = ("laplace", "svi", "nuts")
 #: Rows a block, and cells a chunk of predictions.
 BLOCK, CHUNK = 2048, 1 << 14
-#: Queries that models tell apart: a Hessian has the square of their number, and among so many few
-#: have the judgments that would tell how they differ.
+#: Queries that models distinguish: a Hessian has the square of their number, and among so many few
+#: have the judgments that show how they differ.
 MOST_QUERIES = 512
 #: Cells from which on predictions average over half the draws, in single precision.
 MANY = 1 << 20
-#: Judgments from which on an assessor is told apart from the others.
+#: Judgments from which on an assessor is distinguished from the others.
 LEAST_JUDGED = 8
 
 
 @runtime_checkable
 class Posterior(Protocol):
-    """What was learned from one set of labels."""
+    """Protocol: what was learned from one set of labels."""
 
     def predict(self, cells: np.ndarray) -> Moments:
         """Moments of the judgment of each of the given cells, equation (1)."""
@@ -69,7 +69,7 @@ class Posterior(Protocol):
 
 @runtime_checkable
 class Prior(Protocol):
-    """What can learn from labels."""
+    """Protocol: learns from labels."""
 
     @property
     def name(self) -> str:
@@ -94,7 +94,7 @@ class NumPyroPosterior:
     table
         Features of the pool.
     model, levels
-        The model, and the utilities that it tells apart.
+        The model, and the utilities that it distinguishes.
     labels
         What it was fitted to.
     fitted
@@ -312,7 +312,7 @@ def _linear_algebra() -> ThreadpoolController:
 
 @functools.lru_cache(maxsize=256)
 def _n_parameters(model: Model, made_of: Any, leaves: tuple[tuple, ...]) -> int:
-    """Number of parameters of a model; remembered, since NumPyro takes a while to tell."""
+    """Number of parameters of a model; remembered, since NumPyro takes a while."""
     given = jax.tree.unflatten(made_of, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
     found = jax.eval_shape(lambda *given: log_density.parameters(model, *given)[0], *given)
     return len(found)
@@ -332,7 +332,7 @@ def _rows(table: FeatureTable, labels: Labels, size: int) -> tuple[Features, Obs
 
 
 def _told_apart(table: FeatureTable, labels: Labels) -> np.ndarray | None:
-    """The queries with most judgments, where there are too many to tell all apart; else None."""
+    """The queries with most judgments, where there are too many to distinguish all; else None."""
     n_queries = len(table.pool.queries)
     if n_queries <= MOST_QUERIES:
         return None

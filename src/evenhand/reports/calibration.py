@@ -1,4 +1,4 @@
-r"""Whether a learned prior said what assessors then said: observed against predicted, by bin.
+r"""Calibration of a learned prior: observed against predicted judgments, by bin.
 
 A round that was designed from a model keeps its posterior in ``posterior.nc``: for each of the n
 judgments that it learned from, what was observed and what S draws of the parameters simulate. With
@@ -116,7 +116,7 @@ def _in_utilities(
     """What was simulated, by the model's own codes, in utilities.
 
     The codes of a model of the user's own may be neither numbers of levels nor standardised; a line
-    through what was observed is then the best that can be said.
+    through what was observed is then the best summary.
     """
     model, levels = model_for(utility if levels is None else levels)
     if model is continuous:

@@ -1,7 +1,7 @@
-"""What a report tells of a study, as plain values: numbers, names and tables, and no page.
+"""The content of a report as plain values: numbers, names and tables, and no page.
 
 Pages and pictures are made from `Facts` alone; `evenhand.reports.gather` asks a study for them.
-What cannot be told yet is None, or empty.
+What is not known yet is None, or empty.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
-    """All that a report tells.
+    """The content of a report.
 
     Attributes
     ----------

@@ -1,7 +1,7 @@
-"""Asks a study everything that a report tells, whatever state it is in.
+"""Collects the content of a report from a study in any state.
 
-`gather` reads the study once, so that all facts are of one state of the judgments. Why there is no
-estimate, if there is none, is told in the words of the error that `evenhand estimate` would give.
+`gather` reads the study once, so that all facts are of one state of the judgments. If there is no
+estimate, the reason is the text of the error that `evenhand estimate` would give.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def gather(
     level: float = 0.95,
     question: str = "queries",
 ) -> Facts:
-    """Ask a study everything that a report tells.
+    """Collect the content of a report from a study.
 
     Parameters
     ----------

@@ -74,7 +74,7 @@ def render(facts: Facts, pictures: Mapping[str, Picture] | None = None) -> str:
     Parameters
     ----------
     facts
-        What it is to tell.
+        Its content.
     pictures
         Of `evenhand.reports.report_figures.pictures_of`, where they are made already.
     """

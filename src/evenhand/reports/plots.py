@@ -1,6 +1,6 @@
 """Pictures of results: one function a result, each gives back the axes that it drew on.
 
-Colours are those of Okabe and Ito, which people with any colour vision can tell apart. Figures are
+Colours are those of Okabe and Ito, which people with any colour vision can distinguish. Figures are
 made without pyplot, so nothing is kept open and no window appears; pass ``ax=`` to draw into a
 figure of your own.
 """

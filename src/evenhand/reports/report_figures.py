@@ -23,7 +23,7 @@ from evenhand.reports.summary import told_apart
 __all__ = ["pictures_of", "plot_calibrations", "plot_looks", "plot_places", "plot_weights"]
 
 _SERIES = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000", GREY)
-#: Series that a picture can tell apart.
+#: Series that can be distinguished in a picture.
 MOST = 8
 #: Width of a picture and height of a row, in inches.
 WIDTH, ROW = 7.2, 0.2
@@ -119,7 +119,7 @@ def _contrasts(facts: Facts) -> Picture:
 def plot_looks(looks: Sequence[Look], *, contrasts: bool, sign: int = 1) -> Figure:
     """Estimates after each round with their intervals, against the pairs judged by then.
 
-    Where there are more than can be told apart, the best are in colour and the others grey lines.
+    With more systems than can be distinguished, the best are in colour and the others grey.
     """
     last = looks[-1].estimate
     prefix = "contrast_" if contrasts else ""

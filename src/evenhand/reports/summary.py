@@ -5,9 +5,9 @@ difference leaves out 0. One pair that was asked for has the interval of its own
 systems, intervals hold all together (`evenhand.intervals.simultaneous`), so that the whole
 sentence is wrong with a probability of at most 1 - level.
 
-How many more judgments would decide is told by `evenhand.decisions.planning`: in one further round,
-with the probability `POWER`, for a difference as large as it now looks, against the same critical
-value as the sentence's own intervals, of multiplier c
+The number of judgments that would decide comes from `evenhand.decisions.planning`: in one further
+round, with the probability `POWER`, for a difference as large as the estimate, against the same
+critical value as the sentence's own intervals, of multiplier c
 
     level = 2 Phi(c) - 1                                                                     (1)
 
@@ -222,7 +222,7 @@ def _by(found: Estimate, gap: _Gap) -> str:
 
 
 def _decide(gap: _Gap, level: float, clause: str) -> _Further | None:
-    """The aim to tell two systems apart."""
+    """The aim to decide between two systems."""
     if not gap.open or not gap.size > 0:
         return None
     return _Further(
@@ -353,7 +353,7 @@ def _ranked(found: Estimate, standings: Standings) -> tuple[list[str], _Further 
     apart = sum(gap.decided for gap in field.gaps)
     if len(field.gaps) > 1 and found.goal.kind != "best":
         are = "is" if apart == 1 else "are"
-        clauses.append(f"{apart:,} of {len(field.gaps):,} pairs {are} told apart")
+        clauses.append(f"{apart:,} of {len(field.gaps):,} pairs {are} decided")
     return clauses, _open_question(found, standings, field)
 
 

@@ -134,7 +134,7 @@ def pair_design(
         Its measure is `evenhand.measures.Swaps` or ``wSwaps``.
     share
         s in any unit, finite and not negative, shape (cells,); by default equation (2). A later
-        round may have any s that was made from what *earlier* rounds said.
+        round may have any s that was made from judgments of *earlier* rounds.
     by_query
         P in any unit, shape (queries,); by default equation (3) for the s that is taken.
     floor

@@ -16,7 +16,7 @@ Rounds whose designs were fixed before the first judgment draw independently of 
     pi_c = 1 - product over rounds t of (1 - pi_tc).                                         (1)
 
 The design of a later round, once judgments are in, depends on which pairs earlier rounds drew and
-on what was said of them; then no such probability is known.
+on judgments; then no such probability is known.
 """
 
 from __future__ import annotations

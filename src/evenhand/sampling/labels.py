@@ -1,4 +1,4 @@
-"""What assessors said, as values: what counts, all that ever came in, and what came of it.
+"""Judgments as values: those that count, all that were stored, and what storing them did.
 
 A `evenhand.studies.judgments.JudgmentStore` keeps them; nothing here touches a file. `Labels` are
 judgments as estimators and models take them: by cell of a pool, in utilities.
@@ -30,7 +30,7 @@ class Judgments:
     query, document, assessor
         Text ids, object arrays of shape ``(n_judgments,)``.
     grade
-        What the assessor said, float64 of the same shape.
+        The grade or utility, float64 of the same shape.
     seq
         Position in the history of the assessor's first judgment of the pair, int64.
     """
@@ -105,10 +105,10 @@ class Labels:
     cells
         Cell of each judgment; int64, shape (n,).
     utility
-        What it said, in utilities; float64, shape (n,).
+        The judgment in utilities; float64, shape (n,).
     assessor
-        Code of who said it, int32, shape (n,); None where assessors are not told apart, and a cell
-        has one judgment.
+        Code of the assessor, int32, shape (n,); None where assessors are not distinguished and a
+        cell has one judgment.
     """
 
     cells: NDArray[np.int64]

@@ -43,7 +43,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Round:
-    """What a round drew and what its judgments said.
+    """The draws of a round and their judgments.
 
     Attributes
     ----------

@@ -17,7 +17,7 @@ sampler     groups                                 free
 
 **Collapsed strata.** A slice has one draw, which says nothing of its own spread. Two adjacent ones
 have (z_1 - z_2)^2, which is on average Var z_1 + Var z_2 + (E z_1 - E z_2)^2: never too small on
-average, and far below `iid`'s where the order of the cells tells their terms. An odd slice makes
+average, and far below `iid`'s where the order of the cells predicts their terms. An odd slice makes
 the last group one of three. (Cochran 1977, *Sampling Techniques*, section 5A.12.)
 """
 

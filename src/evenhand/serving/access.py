@@ -107,7 +107,7 @@ class Access:
         """The assessor whose token this is, "" for the live page's, None for nobody's."""
         found = None
         given = token.encode("utf-8", "replace")
-        for name in ("", *self.assessors):  # all of them, so that time tells nothing
+        for name in ("", *self.assessors):  # all of them, so that time reveals nothing
             if hmac.compare_digest(self.token(name).encode(), given):
                 found = name
         return found

@@ -6,7 +6,7 @@ all. Whatever kills the server, a form that is sent again is recognised, and wha
 acknowledged is simply asked again.
 
 A form also carries which grade of the pair it was made for, by its revision. So of two tabs with
-different answers the second is told of the first, and overwrites nothing.
+different answers the second sees the first, and overwrites nothing.
 
 What is in memory follows from what is on the disk: rows that came in, from here or from ``evenhand
 judge``, are read when there are any; rounds that were drawn meanwhile are looked for every

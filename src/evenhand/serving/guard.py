@@ -89,7 +89,7 @@ class Guard:
             return None
         if request.method != "POST":
             return 405, "only GET and POST"
-        # A page that tells no referrer sends the origin "null"; its seal then says whose it is.
+        # A page without a referrer sends the origin "null"; its seal then says whose it is.
         origin = headers.get("origin", "null")
         if origin != "null" and origin.partition("://")[2].lower() not in (
             host,

@@ -1,9 +1,9 @@
 """Which pair each assessor sees next: in memory, without a look at more than a few pairs.
 
 Pairs are numbered in the order in which rounds drew them, so that a number means the same after a
-restart. A *group* is what one round asks of one query. An assessor goes through the groups of the
-earliest round first, since only whole rounds are estimated from; which query, and in which order
-its documents, a hash of the ids and his name decides: never a rank, and never the same for two.
+restart. A *group* is the pairs of one round and one query. An assessor goes through the groups of
+the earliest round first, since only whole rounds are estimated from. A hash of the ids and the
+assessor's name orders queries and documents: never a rank, and never the same order for two.
 
 A pair is *complete* once as many assessors as asked have judged it for the round that owns new
 judgments of it (`evenhand.studies.ledger`). What an assessor may still be asked is everything
@@ -52,7 +52,7 @@ class Remaining(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Own:
-    """One assessor's side: what he has said and skipped, what is left, and where he is."""
+    """One assessor's state: pairs judged, skipped and left, and the current group."""
 
     said: dict[int, tuple[int, float]] = field(default_factory=dict)
     order: list[int] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The server: a study's pages on a port, until it is told to stop."""
+"""The server: a study's pages on a port, until it is stopped."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def serve(
     stop_when: str | None = None,
     tell: Callable[[Served], Any] = print,
 ) -> None:
-    """Serve a study's judging page until the process is told to stop.
+    """Serve a study's judging page until the process is stopped.
 
     Every answer of an assessor is in the study's store before it is acknowledged. The server may be
     killed at any moment and started again; links stay good.

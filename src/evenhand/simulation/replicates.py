@@ -9,7 +9,7 @@ Two kinds, each a function of the same `Replications` and with the same answer, 
   (`evenhand.simulation.adaptive`): by what was learned, and by what still decides the goal. One
   study after the other.
 
-Each study gets intervals for the contrasts of the goal and for pairs of systems, and is told
+Each study gets intervals for the contrasts of the goal and for pairs of systems, and records
 whether they cover. Both share their keys, so that they differ in nothing else.
 """
 
@@ -168,7 +168,7 @@ class _Drawn(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What a batch is told of the pool and asked about it.
+    """What a batch knows of the pool, and the contrasts wanted.
 
     Attributes
     ----------

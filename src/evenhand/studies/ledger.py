@@ -3,7 +3,7 @@
 Rounds share their judgments: a pair that two of them drew is judged once. A round that is to be
 *judged again* has judgments of its own: those that came in after it was drawn, for the pairs that
 it drew. That keeps it unbiased where assessors disagree: its design may have looked at what was
-said before, and what was said before may not count again.
+judged before, and an earlier judgment may not count again.
 
 So each judgment belongs to the last round, of those drawn before it came in, that drew its pair:
 to that round alone if it is to be judged again, else to all rounds that are not.
@@ -93,7 +93,7 @@ class Ledger:
         return found
 
     def to_learn(self) -> Labels:
-        """All judgments, for a model; assessors are told apart where there are several."""
+        """All judgments, for a model; with the assessor of each where there are several."""
         return self.labels if self.assessors > 1 else self.labels.averaged()
 
     def rounds(self) -> list[Round]:

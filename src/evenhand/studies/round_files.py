@@ -11,10 +11,10 @@
         signals.parquet  cell and value of each signal that was given
         posterior.nc     what a learned design learned from, for ArviZ
 
-The last three are there only where there is something to tell.
+The last three exist only where they have content.
 
 The folder is written under another name, flushed to disk, and renamed: a process that is killed
-leaves no half round, and of two that draw at once one is told to try again.
+leaves no half round, and of two that draw at once one has to try again.
 """
 
 # pyarrow makes its compute functions when it is imported.
@@ -394,7 +394,7 @@ def load(study: Path, name: str, pool: Pool) -> Stored:
 
 
 def asked(study: Path, name: str) -> tuple[bool, int, list[tuple[str, str]]]:
-    """What a round asks of assessors, which needs neither its design nor the pool.
+    """The pairs of a round for assessors, without its design and the pool.
 
     Returns
     -------

@@ -9,7 +9,7 @@ kind              what takes it
                   and a question ``grade``
 ================  ==================================================================================
 
-`evenhand.formats.annotators` reads what comes back. Neither systems nor ranks are told. A query's
+`evenhand.formats.annotators` reads what comes back. Neither systems nor ranks are shown. A query's
 documents stay together, in an order by a hash of their ids.
 """
 
@@ -134,7 +134,7 @@ def _lookup(stack: ExitStack, path: str | Path | None, wanted: set[str], name: s
 
 
 def _pairs(at: Snapshot, cells: np.ndarray) -> list[tuple[str, str]]:
-    """Ids of pairs, by query, then by a hash: the order tells nothing of ranks."""
+    """Ids of pairs, by query, then by a hash: the order reveals no ranks."""
     pool = at.goal.target.pool
     pairs = list(zip(*pool.names(cells), strict=True))
     mixed = [hashlib.sha256("\t".join(pair).encode()).digest() for pair in pairs]
