@@ -143,11 +143,9 @@ def certify(
         The systems' weights; at least two systems.
     utility
         What judgments are expected to say, or u itself by cell; `rank_utility` by default.
-    seed
-        Of random baselines, proposals and importances, and of the queries where a pool of more
-        than 10^8 entries (pairs x systems) is too large to be certified whole.
-    n_baselines
-        How many random baselines and proposals are tried.
+    seed, n_baselines
+        Of random baselines, proposals and importances, and their number; the seed also chooses
+        queries of a pool of more than 10^8 entries, which is too large to be certified whole.
     baseline
         Claimed to be the best, by cell, and put for the mean throughout; the mean by default.
     gradient
@@ -171,8 +169,7 @@ def certify(
     --------
     >>> import evenhand as eh
     >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
-    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
-    >>> eh.certify(target).passed
+    >>> eh.certify(eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")).passed
     True
     """
     if n_baselines < 1:

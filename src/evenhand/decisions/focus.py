@@ -174,7 +174,6 @@ def focused(goal: Goal, found: Estimate, *, share: float = UNIFORM) -> Goal:
     Examples
     --------
     >>> import jax
-    >>> import numpy as np
     >>> import evenhand as eh
     >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
     >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")

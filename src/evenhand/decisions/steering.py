@@ -68,7 +68,6 @@ def steered(
 
     Examples
     --------
-    >>> import jax
     >>> import numpy as np
     >>> import evenhand as eh
     >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}

@@ -232,10 +232,7 @@ def pool(
     --------
     >>> import evenhand as eh
     >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
-    >>> pool = eh.pool(eh.read_runs(runs))  # the pairs of q with a, b and c
-    >>> pool
-    Pool(3 query-document pairs of 2 systems on 1 queries)
-    >>> pool.names([0, 1, 2])
+    >>> eh.pool(eh.read_runs(runs)).names([0, 1, 2])
     (['q', 'q', 'q'], ['a', 'b', 'c'])
     """
     if depth is not None and depth < 1:
@@ -252,13 +249,7 @@ def pool(
             "no run answers any query of the study",
             hint="check that runs and queries (or qrels) come from the same collection",
         )
-    # Keep only documents of the pool, in the runs' order, which is the order of their ids.
-    used = np.zeros(len(runs.documents), bool)
-    used[runs.document[query >= 0]] = True
-    kept = np.flatnonzero(used)
-    documents = runs.documents.take(pa.array(kept))
-    narrow = np.zeros(len(used), np.int32)
-    narrow[kept] = np.arange(len(kept), dtype=np.int32)
+    documents, narrow = _used(runs, query)
     n, filled, by_cell = int(counts.sum()), 0, []
     system, rank, score = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n)
     # Cells that a later arrival appends stand behind those of all queries.
@@ -284,6 +275,16 @@ def pool(
         depth=depth,
         notes=(*runs.notes, *notes),
     )
+
+
+def _used(runs: Runs, query: np.ndarray) -> tuple[pa.Array, np.ndarray]:
+    """The documents of the pool, in the runs' order, that of their ids; and their numbers in it."""
+    used = np.zeros(len(runs.documents), bool)
+    used[runs.document[query >= 0]] = True
+    kept = np.flatnonzero(used)
+    narrow = np.zeros(len(used), np.int32)
+    narrow[kept] = np.arange(len(kept), dtype=np.int32)
+    return runs.documents.take(pa.array(kept)), narrow
 
 
 class _Numbered(NamedTuple):

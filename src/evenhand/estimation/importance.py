@@ -192,37 +192,25 @@ def estimate(
         The contrasts wanted; it need not be the goal that the rounds were designed for.
     rounds
         Fully judged rounds, in the order in which they were drawn.
-    level
-        Confidence level of the intervals.
+    level, interval
+        Confidence level, and one of `evenhand.intervals.intervals.INTERVALS` or ``auto``.
     planned
-        Planned draws of each stage, as fixed before the first judgment: the rounds that were fixed
-        in advance are one stage together, each later round is one. By default each twice as
-        large as the last.
+        Planned draws of each stage, as fixed before the first judgment: rounds fixed in advance are
+        one stage together, each later round is one. By default each is twice as large as the last.
     combine
-        ``"planned"``, equation (2); ``"each"``, the same with every round a stage of its own; or
-        ``"balance"``: the balance heuristic over all rounds, refused where a round was designed
-        after looking.
+        ``"planned"``, equation (2); ``"each"``: the same, every round a stage of its own;
+        ``"balance"``: the balance heuristic, refused for rounds designed after looking.
     controls
-        A control variate for each stage, equation (3), or None where there is none: of
-        `evenhand.estimation.cross_fitting.cross_fit`.
-    interval
-        One of `evenhand.intervals.intervals.INTERVALS`, or ``auto``.
+        A control variate for each stage, equation (3), or None: see `control_variates`.
     bounds
-        Give intervals, without an estimate, for systems that the rounds do not cover wholly: from
-        nothing to `top_utility` for what could not be drawn.
+        Also give intervals, from no utility to `top_utility`, for systems not covered completely.
     bounded
-        Hold intervals to what contrasts can be, from the range of utilities.
-    beyond
-        Covariance of the systems that the draws' own does not hold, shape (systems, systems).
-    by_query
-        What each query adds to the systems' values, where it is no sum of its draws' terms; shape
-        (queries, systems).
+        Restrict intervals to what contrasts can be, from the range of utilities.
+    beyond, by_query
+        Covariance of the systems beside that of the draws, shape (systems, systems); and what each
+        query adds to values that are no sums of draws' terms, shape (queries, systems).
     top_utility
         Largest utility a pair can have; by default the measure's, where it knows it.
-
-    Returns
-    -------
-    Estimate
 
     Raises
     ------
@@ -234,18 +222,14 @@ def estimate(
 
     Examples
     --------
-    >>> import jax
     >>> import numpy as np
     >>> import evenhand as eh
-    >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
-    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
-    >>> goal = eh.pair(target)
-    >>> design = eh.design(goal, eh.rank_utility(target.pool))
-    >>> sample = eh.draw(jax.random.key(0), design, 3)
-    >>> judged = eh.judge(target, sample, eh.read_qrels({"q": {"a": 1, "b": 0, "c": 1}}))
-    >>> found = eh.estimate(goal, [judged])  # every pair is judged: no error is left
-    >>> found.value.round(3).tolist(), found.contrast.round(3).tolist(), found.std_error.tolist()
-    ([1.0, 0.631], [0.369], [0.0, 0.0])
+    >>> runs = {"x": {"q": {"a": 2}}, "y": {"q": {"b": 1}}}
+    >>> goal = eh.pair(eh.target(eh.pool(eh.read_runs(runs)), "P@1"))
+    >>> census = eh.Round(eh.Sample("distinct", np.arange(2), np.ones(2)), np.array([1.0, 0.0]))
+    >>> found = eh.estimate(goal, [census])  # every pair is judged: there is no error
+    >>> found.contrast.tolist(), found.contrast_std_error.tolist()
+    ([1.0], [0.0])
     """
     kind = _checked(goal, level, intervals.chosen(interval, controls), bounded)
     found = combined(goal, rounds, planned=planned, combine=combine, controls=controls)

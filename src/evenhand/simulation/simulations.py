@@ -107,6 +107,19 @@ class Simulation(Result):
     level: float
     notes: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, given: Replications, rows: Sequence[dict[str, Any]]) -> Simulation:
+        """The results of all settings of some replications."""
+        return cls(
+            measure=str(given.goal.target.measure),
+            goal=given.goal.kind,
+            systems=given.goal.target.systems,
+            truth=given.truth,
+            rows=tuple(rows),
+            replications=given.count,
+            level=given.level,
+        )
+
     def tables(self) -> list[Table]:
         """A row a setting; with few systems also each system's mean and standard deviation."""
         scalars = [k for k, v in self.rows[0].items() if not isinstance(v, np.ndarray)]
@@ -177,10 +190,8 @@ def simulate(
         True utility of every cell, shape (cells,).
     budgets
         Numbers of draws.
-    designs
-        Names of `PLANS`, or designs.
-    samplers
-        Names of `evenhand.sampling.samplers.SAMPLERS`.
+    designs, samplers
+        Names of `PLANS` or designs; names of `evenhand.sampling.samplers.SAMPLERS`.
     learn
         Also replicate studies that learn, in so many rounds each: designed from ranks, then from
         what was learned, and cross-fitted.
@@ -190,13 +201,11 @@ def simulate(
         In how many rounds focused studies are drawn, for the goals `best` and `order`.
     floor
         Of the designs given by name.
-    replications
-        Studies a setting.
+    replications, seed
+        Studies a setting; settings share the seed, so that they differ in nothing else.
     level, interval
         Of the intervals; the kind is one of `evenhand.intervals.intervals.INTERVALS`, but `betting`
         and `moderated`, which `auto` is for studies that learn.
-    seed
-        Settings share it, so that they differ in nothing else.
     progress
         Called with the number of studies done since the last call, and the number in all.
 
@@ -207,12 +216,10 @@ def simulate(
 
     Examples
     --------
-    >>> import jax
     >>> import numpy as np
     >>> import evenhand as eh
     >>> runs = {"x": {"q": {"a": 2, "b": 1}}, "y": {"q": {"b": 2, "c": 1}}}
-    >>> target = eh.target(eh.pool(eh.read_runs(runs)), "DCG@2")
-    >>> goal = eh.pair(target)
+    >>> goal = eh.pair(eh.target(eh.pool(eh.read_runs(runs)), "DCG@2"))
     >>> found = eh.simulate(goal, np.array([1.0, 0.0, 1.0]), budgets=[2], replications=200)
     >>> bool(found.rows[0]["bias_z"] < 4)  # no bias beyond chance
     True
@@ -233,15 +240,7 @@ def simulate(
         for budget in budgets
         for setting, replicate in settings
     ]
-    return Simulation(
-        measure=str(goal.target.measure),
-        goal=goal.kind,
-        systems=goal.target.systems,
-        truth=given.truth,
-        rows=tuple(rows),
-        replications=replications,
-        level=level,
-    )
+    return Simulation.of(given, rows)
 
 
 def _plans(
