@@ -108,7 +108,6 @@ class Study(NamedTuple):
     goal: Goal
     kind: Kind
     utility: np.ndarray
-    truth: np.ndarray
     outcomes: Outcomes
     samplers: tuple[str, ...]
 
@@ -322,7 +321,6 @@ def test_the_mean_of_all_outcomes_is_the_truth(draws_law, case):
         goals.rank(on),
         kind,
         utility,
-        truth,
         Outcomes(draws_law, fold, kind.in_pairs),
         case.samplers,
     )

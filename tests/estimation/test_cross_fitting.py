@@ -288,6 +288,10 @@ def test_what_each_stage_learns_from(tiny, make_goal, by_fold):
     assert [c.past for c in later] == [(), (0,)]
     found = estimate(goal, rounds, planned=(1, 2), controls=later)
     np.testing.assert_allclose(found.weights, planned_weights(np.array([1, 2])))
+    with pytest.raises(EvenhandError, match="there are 1 control variates for 2 stages"):
+        estimate(goal, rounds, controls=later[:1])
+    with pytest.raises(EvenhandError, match="the plan names 1 stages, there are 2"):
+        estimate(goal, rounds, planned=(1,))
 
 
 def test_without_folds_only_the_past_is_learned_from(tiny, make_goal):

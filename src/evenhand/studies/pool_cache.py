@@ -44,7 +44,7 @@ def keep(folder: Path, files: Sequence[Path], cells: Pool) -> None:
         return
     place = _place(folder, files)
     for old in folder.glob(".pool-*"):
-        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)  # another process may be removing it, too
     with suppress(OSError, StudyError), appearing(place, "another process keeps it") as work:
         about = {"systems": cells.systems, "depth": cells.depth, "notes": cells.notes}
         (work / "pool.json").write_text(json.dumps(about), encoding="utf-8")

@@ -186,7 +186,7 @@ def appearing(folder: Path, taken: str) -> Iterator[Path]:
     for left in parent.glob(f".{glob.escape(folder.name)}.*"):
         with suppress(OSError):  # another process may just have finished it
             if time.time() - left.stat().st_mtime > _ABANDONED:
-                shutil.rmtree(left, ignore_errors=True)
+                shutil.rmtree(left, ignore_errors=True)  # or another process does
     try:
         parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=parent))
@@ -213,7 +213,7 @@ def appearing(folder: Path, taken: str) -> Iterator[Path]:
             hint="free some space or choose another place, then run the same command again",
         ) from error
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(work, ignore_errors=True)  # gone already, where it was renamed
 
 
 def flush(path: Path) -> None:
